@@ -2,7 +2,7 @@
 // The device that the command line selects.
 #pragma once
 
-#include <kolo/torch/device.hpp>
+#include <kolo/torch/state.hpp>
 #include <string>
 
 namespace examples {

@@ -38,6 +38,7 @@
 
 namespace kolo {
 
+/// Options of `allreduce`.
 struct AllreduceOptions {
   std::string name{};  ///< Matches the operation across ranks; "" matches by order.
   ReduceOp op = ReduceOp::average;
@@ -48,6 +49,7 @@ struct AllreduceOptions {
   ProcessSet process_set{};  ///< Ranks that take part.
 };
 
+/// Options of `grouped_allreduce`.
 struct GroupedAllreduceOptions {
   std::string name{};  ///< Matches the group across ranks; "" matches by order.
   ReduceOp op = ReduceOp::average;
@@ -59,6 +61,7 @@ struct GroupedAllreduceOptions {
   ProcessSet process_set{};   ///< Ranks that take part.
 };
 
+/// Options of `reducescatter` and `grouped_reducescatter`.
 struct ReducescatterOptions {
   std::string name{};               ///< Matches the operation across ranks; "" matches by order.
   ReduceOp op = ReduceOp::average;  ///< Any except adasum.
@@ -68,21 +71,25 @@ struct ReducescatterOptions {
   ProcessSet process_set{};  ///< Ranks that take part.
 };
 
+/// Options of `allgather` and `grouped_allgather`.
 struct AllgatherOptions {
   std::string name{};        ///< Matches the operation across ranks; "" matches by order.
   ProcessSet process_set{};  ///< Ranks that take part.
 };
 
+/// Options of `broadcast`.
 struct BroadcastOptions {
   std::string name{};        ///< Matches the operation across ranks; "" matches by order.
   ProcessSet process_set{};  ///< Ranks that take part.
 };
 
+/// Options of `alltoall`.
 struct AlltoallOptions {
   std::string name{};        ///< Matches the operation across ranks; "" matches by order.
   ProcessSet process_set{};  ///< Ranks that take part.
 };
 
+/// Options of `barrier`.
 struct BarrierOptions {
   std::string name{};        ///< Matches the operation across ranks; "" matches by order.
   ProcessSet process_set{};  ///< Ranks that take part.
@@ -124,8 +131,8 @@ using stored_as = std::conditional_t<std::same_as<T, bool>, std::uint8_t, T>;
 KOLO_EXPORT void allreduce(TensorView tensor, const AllreduceOptions& options = {});
 KOLO_EXPORT Future<void> allreduce_async(TensorView tensor, const AllreduceOptions& options = {});
 
-/// Out of place. `input` and `output` must have the same dtype, device and number of elements, and
-/// must not overlap.
+/// Reduces out of place. `input` and `output` must have the same dtype, device and number of
+/// elements, and must not overlap.
 KOLO_EXPORT void allreduce(ConstTensorView input, TensorView output,
                            const AllreduceOptions& options = {});
 KOLO_EXPORT Future<void> allreduce_async(ConstTensorView input, TensorView output,
@@ -158,7 +165,7 @@ KOLO_EXPORT void reducescatter(ConstTensorView input, TensorView output,
 KOLO_EXPORT Future<void> reducescatter_async(ConstTensorView input, TensorView output,
                                              const ReducescatterOptions& options = {});
 
-/// As above for a range. Returns this rank's rows in a new vector, booleans as bytes.
+/// Reduces and scatters a range. Returns this rank's rows in a new vector, booleans as bytes.
 template <ConstTensorRange R>
 [[nodiscard]] std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
     R&& range, const ReducescatterOptions& options = {});
@@ -167,7 +174,8 @@ Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_asyn
     R&& range, const ReducescatterOptions& options = {});
 
 /// Reduces and scatters several tensors as one operation: all or none. `outputs[i]` receives this
-/// rank's rows of `inputs[i]`, as above, and must not overlap another output or input.
+/// rank's rows of `inputs[i]`. It may be these rows of `inputs[i]`, and must not overlap any
+/// other input or output.
 KOLO_EXPORT void grouped_reducescatter(std::span<const ConstTensorView> inputs,
                                        std::span<const TensorView> outputs,
                                        const ReducescatterOptions& options = {});
@@ -223,8 +231,8 @@ KOLO_EXPORT void broadcast(TensorView tensor, int root, const BroadcastOptions& 
 KOLO_EXPORT Future<void> broadcast_async(TensorView tensor, int root,
                                          const BroadcastOptions& options = {});
 
-/// Out of place: every rank, the root included, receives the root's `input` in `output`. The
-/// contents of `input` on other ranks are ignored.
+/// Broadcasts out of place: every rank, the root included, receives the root's `input` in `output`.
+/// The contents of `input` on other ranks are ignored.
 KOLO_EXPORT void broadcast(ConstTensorView input, TensorView output, int root,
                            const BroadcastOptions& options = {});
 KOLO_EXPORT Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
@@ -250,7 +258,7 @@ Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
                                                  std::span<const std::int64_t> counts, A allocate,
                                                  const AlltoallOptions& options = {});
 
-/// As above for a range. Each element is one row.
+/// Exchanges the elements of a range. Each element is one row.
 template <ConstTensorRange R, CountRange Counts>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options = {});
@@ -258,7 +266,7 @@ template <ConstTensorRange R, CountRange Counts>
 Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options = {});
 
-/// As above with equal counts. The length must be a multiple of the number of members.
+/// Exchanges a range with equal counts. Its length must be a multiple of the number of members.
 template <ConstTensorRange R>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range,
                                                        const AlltoallOptions& options = {});

@@ -40,6 +40,7 @@ concept SubmittingStage = requires(F& stage, const std::string& name) {
   { stage(name) } -> std::derived_from<FutureBase>;
 };
 
+/// A stage for `then` that takes nothing and returns nothing.
 template <typename F>
 concept LocalStage = requires(F& stage) {
   { stage() } -> std::same_as<void>;
@@ -102,14 +103,14 @@ class HookStages {
 struct GradientBucket {
   /// The same in every pass and in resumed runs, so hooks can key their state by the name.
   std::string name;
-  std::vector<TensorView>
-      tensors;  ///< In CPU memory, without overlap. Valid through the last stage.
+  /// The gradients, in CPU memory, without overlap. Valid through the last stage.
+  std::vector<TensorView> tensors;
   double prescale = 1.0;
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
-  /// The index of each tensor in its group, ascending; {0} for an ungrouped gradient. Frozen
-  /// parameters are omitted, and all indices change if another parameter takes the place of one. So
-  /// if they change, discard the state that was kept for others.
+  /// The index of each tensor in its group, ascending; {0} for an ungrouped gradient. The indices
+  /// of frozen parameters are omitted, and all indices change if a parameter of the group is
+  /// replaced. Discard state that was kept for other indices.
   std::vector<std::size_t> places{};
 };
 
@@ -143,9 +144,9 @@ struct GradientBucket {
 /// stage only. Once a rank has joined, operations that need that rank (such as alltoall) fail, and
 /// the bucket is reduced by an allreduce instead.
 ///
-/// A hook never sees gradients in GPU memory, sparse gradients, or those of a process set of one
-/// rank. These, and buckets that the hook does not handle, are reduced as without a hook, with the
-/// `compression` of the options.
+/// A hook never sees gradients in GPU memory, sparse gradients, or gradients of a process set of
+/// one rank. These gradients, and buckets that the hook does not handle, are reduced as without a
+/// hook, with the `compression` of the options.
 class KOLO_EXPORT CommunicationHook {
  public:
   CommunicationHook() = default;

@@ -47,11 +47,12 @@ class CudaDevice {
   KOLO_EXPORT explicit CudaDevice(int index);
 
   [[nodiscard]] KOLO_EXPORT int index() const;
-  /// Allocates uninitialized memory on this GPU, at least one byte. Throws BackendError.
+  /// Allocates uninitialized memory on this GPU, at least one byte. The last copy of the pointer
+  /// frees it. Throws BackendError.
   [[nodiscard]] KOLO_EXPORT std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
 
-  // These return when the copy is done. They do not wait for the program's streams. Throw
-  // BackendError.
+  /// Copies between this GPU and the host, and returns when the copy is done. Does not wait for the
+  /// program's streams. Throws BackendError.
   KOLO_EXPORT void copy_to_device(void* to, const void* from, std::size_t bytes) const;
   KOLO_EXPORT void copy_to_host(void* to, const void* from, std::size_t bytes) const;
 

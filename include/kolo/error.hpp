@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exceptions. All derive from kolo::Error.
+// Exceptions, which all derive from kolo::Error, and functions that throw one rank's failure on
+// every rank.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kolo/export.hpp"
+#include "kolo/process_set.hpp"
 
 namespace kolo {
 
@@ -83,5 +86,19 @@ class KOLO_EXPORT NotInitialized : public Error {
  public:
   using Error::Error;
 };
+
+/// Runs `work` on every rank of the set. If `work` throws on any rank, every rank throws Error with
+/// the message of the lowest failed rank; `ranks()` lists all failed ranks. Without this function,
+/// a rank that fails alone leaves the others waiting in their next collective. Errors that end the
+/// session or the set (PeerLeft, Stalled, ShutDown, BackendError, NotInitialized) are rethrown
+/// unchanged, because the other ranks get their own errors. Collective; one call at a time per set.
+KOLO_EXPORT void on_every_rank(const std::function<void()>& work, const ProcessSet& set = {});
+
+/// Runs `work` on world rank `root`, a member of the set, while the others wait. If `work` throws,
+/// every rank throws Error with the same message; errors that end the session or the set are
+/// rethrown unchanged on the root. `work` must not call collectives of the set. Collective; one
+/// call at a time per set. Throws InvalidArgument for a root outside the set.
+KOLO_EXPORT void on_one_rank(int root, const std::function<void()>& work,
+                             const ProcessSet& set = {});
 
 }  // namespace kolo

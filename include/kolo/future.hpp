@@ -33,7 +33,7 @@ class FutureBase {
   /// future is not valid.
   KOLO_EXPORT void wait();
 
-  /// As `wait`, but returns false if the operation is not done within `timeout`; otherwise true.
+  /// Blocks like `wait`, but at most for `timeout`. Returns true if the operation is done.
   KOLO_EXPORT bool wait_for(std::chrono::duration<double> timeout);
 
   /// True once `wait` would not block. Never throws the operation's error. Throws InvalidArgument
@@ -48,7 +48,7 @@ class FutureBase {
   KOLO_EXPORT bool abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
-  int exceptions_at_start_ = 0;  // uncaught exceptions when made: more of them means unwinding
+  int exceptions_at_start_ = 0;  // uncaught exceptions at construction; more mean unwinding
 };
 
 }  // namespace detail
@@ -71,7 +71,7 @@ class [[nodiscard]] Future : public detail::FutureBase {
       : FutureBase(std::move(operation)), value_(std::move(value)) {}
   Future(Future&&) noexcept = default;
   Future& operator=(Future&& other) noexcept {
-    // First: waits for an operation that uses value_.
+    // Before anything else, because a pending operation of this future uses value_.
     if (this != &other && !abandon()) static_cast<void>(value_.release());
     FutureBase::operator=(std::move(other));
     value_ = std::move(other.value_);
@@ -94,7 +94,8 @@ class [[nodiscard]] Future : public detail::FutureBase {
   std::unique_ptr<T> value_;
 };
 
-/// The completion of an asynchronous operation without a value. Otherwise as `Future<T>`.
+/// The completion of an asynchronous operation that has no value. Its destructor behaves like that
+/// of `Future<T>`.
 template <>
 class [[nodiscard]] Future<void> : public detail::FutureBase {
  public:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of Kolo except the headers for LibTorch (`kolo/torch.hpp`) and MPI (`kolo/mpi.hpp`).
+// All of Kolo except the headers for LibTorch (`kolo/torch.hpp`), MPI (`kolo/mpi.hpp`) and GPUs
+// (`kolo/cuda.hpp`).
 #pragma once
 
 #include "kolo/collectives.hpp"

@@ -60,8 +60,8 @@ concept GradientOptimizer = requires(T& optimizer) {
   optimizer.step();
 };
 
-enum class Sharding : std::uint8_t;
-struct Shard;
+enum class Sharding : std::uint8_t;  // in kolo/sharded_optimizer.hpp
+struct Shard;                        // likewise
 
 namespace detail {
 
@@ -73,7 +73,7 @@ class NamedGradientReducer {
   /// Collective.
   KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
                                    const DistributedOptimizerOptions& options);
-  /// Collective. For a ShardedOptimizer.
+  /// Collective. The constructor of a ShardedOptimizer uses it.
   KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
                                    const DistributedOptimizerOptions& options, Sharding sharding,
                                    const Gradients& parameters);
@@ -96,7 +96,7 @@ class NamedGradientReducer {
   /// Collective.
   KOLO_EXPORT void rejoin(const Gradients& gradients);
 
-  // For a ShardedOptimizer.
+  // The following functions are for a ShardedOptimizer.
   [[nodiscard]] KOLO_EXPORT std::span<const Shard> shards() const;
   /// Collective. Throws Mismatch if a rank has joined, unless the reduction has already thrown it.
   KOLO_EXPORT void require_all_ranks();
@@ -104,7 +104,7 @@ class NamedGradientReducer {
   KOLO_EXPORT void gather(const Gradients& parameters);
 
  private:
-  double clip_parts(const Gradients& gradients, double max_norm) const;
+  double clip_shards(const Gradients& gradients, double max_norm) const;
 
   struct State;
   std::unique_ptr<State> state_;
@@ -143,7 +143,7 @@ class [[nodiscard]] ReducedGradients {
 ///
 ///     kolo::ReducedGradients reduced = optimizer.reduce();
 ///     if (std::isfinite(optimizer.clip_grad_norm(reduced, 1.0)))
-///     optimizer.step(std::move(reduced));
+///       optimizer.step(std::move(reduced));
 ///
 /// If `step` is not called, the step is skipped, and the next one reduces its own gradients. The
 /// norm is the same on all ranks, so all skip the same steps. If only some ranks skip a step, all
@@ -221,11 +221,12 @@ class DistributedOptimizer {
     reducer_.discard([this] { return optimizer_->gradients(); });
   }
 
-  /// As `reduce`, for programs that keep no ReducedGradients. `step` or `skip_step` must follow:
-  /// the next `step` applies the gradients as they are then, without reducing them.
+  /// Reduces the gradients like `reduce`, for programs that keep no ReducedGradients. `step` or
+  /// `skip_step` must follow: the next `step` applies the gradients as they are then, without
+  /// reducing them.
   void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
 
-  /// As `discard`. Ends a step after `synchronize` without applying its gradients.
+  /// Ends a step after `synchronize` without applying its gradients; the same as `discard`.
   void skip_step() { discard(); }
 
   /// Call it after a new session has begun. Discards an unfinished step, and compares names,

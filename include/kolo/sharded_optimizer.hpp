@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedOptimizer for custom optimizers: each rank keeps a part of their state.
+// ShardedOptimizer for custom optimizers: each rank keeps one shard of the optimizer's state.
 #pragma once
 
 #include <concepts>
@@ -15,7 +15,7 @@
 
 namespace kolo {
 
-/// How much a ShardedOptimizer splits among the ranks.
+/// The data that a ShardedOptimizer splits among the ranks.
 enum class Sharding : std::uint8_t {
   state,                ///< Optimizer state (ZeRO-1). Gradients stay full on all ranks.
   state_and_gradients,  ///< Optimizer state and reduced gradients (ZeRO-2).
@@ -54,9 +54,9 @@ concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
 ///     optimizer.step();  // reduces gradients, updates shards, and gathers parameters
 ///
 /// Elements are split as by `reducescatter_rows`. After the reduction, only this rank's shard of a
-/// gradient is valid, except with `Sharding::state`. The optimizer must be elementwise. Then
+/// gradient is valid, except with `Sharding::state`. The optimizer must be elementwise.
 /// `Sharding::state` gives the same parameters as DistributedOptimizer, bit for bit.
-/// `state_and_gradients` does too if tensors are on CPUs and there is no compression. With
+/// `state_and_gradients` does too if tensors are on CPUs and there is no compression; with
 /// compression, its sums are not rounded to the wire type.
 ///
 /// Every rank must update its shards. If one calls `join`, the others' steps throw Mismatch.
@@ -78,10 +78,10 @@ class ShardedOptimizer {
         reducer_(optimizer.gradients(), options, sharding, optimizer.parameters()) {}
   // clang-format on
 
-  /// This rank's shards, in the order of `gradients()`. Those of small tensors may be empty.
+  /// This rank's shards, in the order of `gradients()`. Shards of small tensors may be empty.
   [[nodiscard]] std::span<const Shard> shards() const { return reducer_.shards(); }
 
-  /// Like DistributedOptimizer's.
+  /// Same as DistributedOptimizer's `ready`, `end_pass` and `reduce`.
   void ready(const std::string& name) {
     reducer_.ready(name, [this] { return optimizer_->gradients(); });
   }
@@ -89,7 +89,7 @@ class ShardedOptimizer {
   ReducedGradients reduce() { return ReducedGradients(reducer_.reduce(optimizer_->gradients())); }
 
   /// Clips this rank's shards of the gradients by the global norm, which is the same on all ranks.
-  /// Returns the norm before scaling. Otherwise like DistributedOptimizer's.
+  /// Returns the norm before scaling. Collective and throwing like DistributedOptimizer's.
   double clip_grad_norm(ReducedGradients& gradients, double max_norm) {
     reducer_.require_current(gradients.reduction_, "clip_grad_norm()");
     return reducer_.clip(optimizer_->gradients(), max_norm);
@@ -107,15 +107,15 @@ class ShardedOptimizer {
   }
   void step() { step(reduce()); }
 
-  /// Like DistributedOptimizer's: drops the gradients of this step and its passes.
+  /// Drops the gradients of this step and its passes, like DistributedOptimizer's `discard`.
   void discard() {
     reducer_.discard([this] { return optimizer_->gradients(); });
     reducer_.require_all_ranks();
     reducer_.gather({});
   }
 
-  /// Like DistributedOptimizer's. `shards()` changes with the number of ranks, so redistribute
-  /// the state that you keep for them.
+  /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. `shards()` changes
+  /// with the number of ranks, so redistribute the state that you keep for them.
   void rejoin() { reducer_.rejoin(optimizer_->gradients()); }
 
  private:

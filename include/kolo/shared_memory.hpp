@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for tensors, which the other ranks of the host read and write in place, without a copy.
+// Tensor memory that the other ranks of the host read and write in place, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ namespace detail {
 
 /// The heap of the session; null without shared memory. Throws NotInitialized outside a session.
 [[nodiscard]] KOLO_EXPORT std::shared_ptr<internal::node::SharedHeap> shared_heap();
-/// Returns null if `heap` is null. If it is full, allocates ordinary memory.
+/// Allocates a block of the heap, or ordinary memory if the heap is full. Returns null if `heap` is
+/// null.
 [[nodiscard]] KOLO_EXPORT void* allocate_shared(
     const std::shared_ptr<internal::node::SharedHeap>& heap, std::size_t bytes);
 /// Frees `block`. Returns false, and frees nothing, if `block` is not part of the heap.
@@ -74,7 +75,7 @@ class SharedAllocator {
   std::shared_ptr<internal::node::SharedHeap> heap_;
 };
 
-/// A vector in shared memory.
+/// A vector in memory that the ranks of the host share.
 template <typename T>
 using SharedVector = std::vector<T, SharedAllocator<T>>;
 

@@ -59,7 +59,7 @@ concept TensorRange =
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
     Element<std::ranges::range_value_t<R>>;
 
-/// As TensorRange, but the elements may be const.
+/// A TensorRange whose elements may be const.
 template <typename R>
 concept ConstTensorRange =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
@@ -76,7 +76,7 @@ class TensorView {
   TensorView(T* data, Shape shape, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
 
-  /// As above, for f16 and bf16, or a dtype known only at run time.
+  /// A view with an explicit dtype: for f16 and bf16, or a dtype known only at run time.
   TensorView(void* data, Shape shape, DType dtype, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
 
@@ -107,7 +107,8 @@ class TensorView {
   Device device_;
 };
 
-/// Memory that a collective only reads. Otherwise as TensorView, which converts to this class.
+/// A read-only view: memory that a collective reads but does not write. A TensorView converts to
+/// it.
 class ConstTensorView {
  public:
   /// `data` holds `shape.elements()` elements.
@@ -115,7 +116,7 @@ class ConstTensorView {
   ConstTensorView(const T* data, Shape shape, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
 
-  /// As above, for f16 and bf16, or a dtype known only at run time.
+  /// A view with an explicit dtype: for f16 and bf16, or a dtype known only at run time.
   ConstTensorView(const void* data, Shape shape, DType dtype, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
 

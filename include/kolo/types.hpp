@@ -30,6 +30,7 @@ enum class DType : std::uint8_t {
   boolean,
 };
 
+/// The kinds of device that can hold a tensor.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
 /// The device of a tensor. `index` is CUDA's index of the GPU in this process; 0 for the CPU.
@@ -46,7 +47,7 @@ class Shape {
  public:
   Shape() = default;
 
-  /// From integers of any type: `Shape{rows, 3}`. Operations throw InvalidArgument for a negative
+  /// Takes integers of any type: `Shape{rows, 3}`. Operations throw InvalidArgument for a negative
   /// length.
   template <std::integral... Integers>
     requires(sizeof...(Integers) > 0)
@@ -88,10 +89,10 @@ class Shape {
   std::vector<std::int64_t> many_{};
 };
 
-/// How elements are combined. Ranks of a host are combined in ascending order, then the hosts in an
-/// order that depends only on their number. If all ranks are on one host, and more than 8 of them
-/// are bound to several NUMA nodes, those of each node are combined first, then the nodes. Every
-/// rank gets the same bits.
+/// The operator that combines the elements of all ranks. The ranks of a host are combined in
+/// ascending order, then the hosts in an order that depends only on their number. If all ranks are
+/// on one host, and more than 8 of them are bound to several NUMA nodes, the ranks of each node are
+/// combined first, then the nodes. Every rank gets the same bits.
 ///
 /// - `sum` and `product` of integers wrap around.
 /// - `average` is the sum divided by the number of ranks. Averages of integers are divided in
@@ -104,8 +105,8 @@ class Shape {
 /// and rounded once.
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product, adasum };
 
-/// The type in which f32 and f64 tensors are transferred: their own (`none`) or a two-byte type.
-/// Compressed tensors are still summed in f32. Tensors of other types are never compressed.
+/// The type in which f32 and f64 tensors are transferred: their own type (`none`) or a two-byte
+/// one. Compressed tensors are still summed in f32. Tensors of other types are never compressed.
 enum class Compression : std::uint8_t { none, fp16, bf16 };
 
 /// The divisor of an average once ranks have joined (see `join`): the number of all members of the

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies one rank's parameters, buffers, optimizer state and archives to all ranks.
+// Selects this rank's device, and copies one rank's parameters, optimizer state and archives to all
+// ranks.
 #include "kolo/torch/state.hpp"
 
 #include <c10/util/Type.h>
+#include <torch/cuda.h>
 
 #include <typeinfo>
 #include <unordered_set>
@@ -90,6 +92,13 @@ void broadcast_bytes(const std::string& function, const std::function<std::strin
 }
 
 }  // namespace
+
+::torch::Device local_device() {
+  const int slot = detail::local_slot();
+  if (build_info().cuda.empty() || !::torch::cuda::is_available()) return {c10::DeviceType::CPU};
+  const int devices = static_cast<int>(::torch::cuda::device_count());
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(slot % devices)};
+}
 
 void broadcast_parameters(::torch::nn::Module& module, int root, const ProcessSet& set) {
   NamedParameters tensors = module.named_parameters().pairs();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/plateau.hpp"
+#include "kolo/training/learning_rate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -46,7 +46,7 @@ std::optional<double> read_best(StateReader& reader) {
 bool detail::BestMetric::improve(double metric) {
   if (std::isnan(metric)) return false;
   if (best_) {
-    // Of an infinite best there is no fraction.
+    // A fraction of an infinite best is undefined: the threshold is then absolute.
     const double scale = improvement_.relative && std::isfinite(*best_) ? std::abs(*best_) : 1.0;
     const double margin = improvement_.threshold * scale;
     const bool better =

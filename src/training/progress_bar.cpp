@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "kolo/training/progress_bar.hpp"
+#include "kolo/training/metrics.hpp"
 
 namespace kolo {
 namespace {

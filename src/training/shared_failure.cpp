@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/shared_failure.hpp"
-
+// Implements on_every_rank and on_one_rank of kolo/error.hpp.
 #include <exception>
 #include <string>
 #include <vector>
@@ -16,9 +15,9 @@ namespace kolo {
 using namespace internal;
 namespace {
 
-// The message of a failure; "" on success. After the errors that are thrown again the set's
-// collectives no longer work: this rank cannot share them, and does not need to, because the other
-// ranks learn of the cause by themselves.
+// Runs `work` and returns the message of its failure; "" on success. Rethrows the errors that end
+// the session or the set: its collectives no longer work, so this rank cannot share the error, and
+// does not need to, because the other ranks get errors of their own.
 std::string failure_here(const std::function<void()>& work) {
   try {
     work();

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "kolo/error.hpp"
+#include "kolo/training/learning_rate.hpp"
 #include "kolo/training/metrics.hpp"
-#include "kolo/training/plateau.hpp"
 #include "kolo/training/sampler.hpp"
 #include "target.hpp"
 

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "../session/fixture.hpp"
-#include "kolo/training/shared_failure.hpp"
 
 namespace kolo::internal {
 namespace {

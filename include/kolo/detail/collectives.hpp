@@ -21,14 +21,14 @@ struct AllreduceCall {
   std::int64_t step = 0;
 };
 
-/// In place.
+/// Reduces in place.
 struct GroupedAllreduceCall {
   std::span<const TensorView> tensors;
   const GroupedAllreduceOptions& options;
   std::int64_t step = 0;
 };
 
-/// For one tensor or a group, like AllgatherCall.
+/// Holds one tensor or a group, like AllgatherCall.
 struct ReducescatterCall {
   std::span<const ConstTensorView> inputs;
   std::span<const TensorView> outputs;
@@ -49,8 +49,8 @@ struct BroadcastCall {
   const BroadcastOptions& options;
 };
 
-/// `text` outlives the operation.
-struct TextBroadcastCall {
+/// `text` must outlive the operation.
+struct StringBroadcastCall {
   std::string& text;
   int root;
   const BroadcastOptions& options;
@@ -68,7 +68,7 @@ struct BarrierCall {
   const BarrierOptions& options;
 };
 
-/// `last_rank` outlives the operation.
+/// `last_rank` must outlive the operation.
 struct JoinCall {
   int& last_rank;
 };
@@ -80,7 +80,7 @@ KOLO_EXPORT std::shared_ptr<Operation> submit(const GroupedAllreduceCall& call, 
 KOLO_EXPORT std::shared_ptr<Operation> submit(const ReducescatterCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const AllgatherCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const BroadcastCall& call, bool waits);
-KOLO_EXPORT std::shared_ptr<Operation> submit(const TextBroadcastCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const StringBroadcastCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const AlltoallCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const BarrierCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const JoinCall& call, bool waits);
@@ -122,8 +122,8 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// operation does.
 KOLO_EXPORT std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);
 
-/// An allocator that also stores the rows of each rank in `counts`, which must outlive the
-/// operation.
+/// An allocator that calls `allocate` and stores the number of rows of each rank in `counts`, which
+/// must outlive the operation.
 inline Allocator noting(std::vector<std::int64_t>& counts, Allocator allocate) {
   if (!allocate) return nullptr;  // refused by `submit`
   return [&counts, allocate = std::move(allocate)](std::span<const std::int64_t> rows) {
@@ -132,7 +132,8 @@ inline Allocator noting(std::vector<std::int64_t>& counts, Allocator allocate) {
   };
 }
 
-/// Resizes `gathered` once the counts are known. `gathered` must outlive the operation.
+/// An allocator that resizes `gathered` once the counts are known. `gathered` must outlive the
+/// operation.
 template <typename T>
 Allocator gather_into(Gathered<T>& gathered) {
   return noting(gathered.counts, [&gathered](std::span<const std::int64_t> counts) -> void* {
@@ -143,7 +144,7 @@ Allocator gather_into(Gathered<T>& gathered) {
   });
 }
 
-/// `counts` as for AlltoallCall.
+/// The alltoall of a range. `counts` is null for equal counts.
 template <typename R>
 Future<Gathered<element_of<R>>> alltoall_of_range(R&& range,
                                                   const std::vector<std::int64_t>* counts,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes in a two-byte type where that is safe.
+// Mixed precision: LibTorch operations in a two-byte type where that is safe.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -12,9 +12,9 @@
 
 namespace kolo {
 
-/// During its lifetime, LibTorch's operations on this type of device convert their inputs to
-/// `dtype` where that is safe, such as convolutions and matrix products, and to f32 where it is
-/// not, such as sums and losses. Parameters and their gradients stay f32:
+/// A guard for mixed precision. While it lives, LibTorch's operations on its type of device convert
+/// their inputs to `dtype` where that is safe (such as convolutions and matrix products), and to
+/// f32 where it is not (such as sums and losses). Parameters and their gradients stay f32:
 ///
 ///     torch::Tensor loss;
 ///     {
@@ -28,8 +28,8 @@ namespace kolo {
 /// nest; with `enabled` false, operations inside compute in the types of their inputs.
 ///
 /// A guard affects only the thread that constructed it. Destroy guards on that thread, in the
-/// reverse order of construction. f16 gradients need a `GradScaler`, bf16 ones do not. LibTorch
-/// 1.13 has no f16 operations on CPUs.
+/// reverse order of construction. f16 gradients need a `GradScaler`; bf16 gradients do not.
+/// LibTorch 1.13 has no f16 operations on CPUs.
 class [[nodiscard]] Autocast {
  public:
   /// Throws InvalidArgument for a device other than a CPU or a GPU, and for a dtype other than f16

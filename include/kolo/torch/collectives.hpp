@@ -30,40 +30,42 @@ namespace kolo {
 
 // ---- allreduce ----
 
-/// Gradient: the same allreduce of the gradients, for average and sum only. Backward through
-/// another `op` throws InvalidArgument.
+/// Reduces a tensor over the ranks. Gradient: the same allreduce of the gradients, for average and
+/// sum only. Backward through another `op` throws InvalidArgument.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor allreduce(const ::torch::Tensor& tensor,
                                                     const AllreduceOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async(const ::torch::Tensor& tensor,
                                                     const AllreduceOptions& options = {});
 KOLO_EXPORT void allreduce_(::torch::Tensor& tensor, const AllreduceOptions& options = {});
-/// The future returns `tensor`. The elements of `tensor` must be in memory without gaps, and in the
-/// same order on all ranks.
+/// Reduces in place; the future returns `tensor`. The elements of `tensor` must be in memory
+/// without gaps, and in the same order on all ranks.
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async_(const ::torch::Tensor& tensor,
                                                      const AllreduceOptions& options = {});
 
-/// Several tensors as one operation: all or none. Gradient as `allreduce`, tensor by tensor.
+/// Reduces several tensors as one operation: all or none. Each tensor has the gradient of
+/// `allreduce`.
 [[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> grouped_allreduce(
     const std::vector<::torch::Tensor>& tensors, const GroupedAllreduceOptions& options = {});
 KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allreduce_async(
     const std::vector<::torch::Tensor>& tensors, const GroupedAllreduceOptions& options = {});
 KOLO_EXPORT void grouped_allreduce_(const std::vector<::torch::Tensor>& tensors,
                                     const GroupedAllreduceOptions& options = {});
-/// As `allreduce_async_`.
+/// Reduces in place, with the requirements of `allreduce_async_`.
 KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allreduce_async_(
     const std::vector<::torch::Tensor>& tensors, const GroupedAllreduceOptions& options = {});
 
 // ---- allgather ----
 
-/// The rows of all ranks, in rank order. The first dimension may differ between ranks; a scalar
-/// counts as one row. Gradient: the sum, over all ranks, of the gradients of this rank's rows.
+/// Returns the rows of all ranks, in rank order. The first dimension may differ between ranks; a
+/// scalar counts as one row. Gradient: the sum, over all ranks, of the gradients of this rank's
+/// rows.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor allgather(const ::torch::Tensor& tensor,
                                                     const AllgatherOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> allgather_async(const ::torch::Tensor& tensor,
                                                     const AllgatherOptions& options = {});
 
-/// Several tensors as one operation: all or none. They may differ in type, shape and number of
-/// rows. Gradient as `allgather`, tensor by tensor.
+/// Gathers several tensors as one operation: all or none. The tensors may differ in dtype, shape
+/// and number of rows. Each tensor has the gradient of `allgather`.
 [[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> grouped_allgather(
     const std::vector<::torch::Tensor>& tensors, const AllgatherOptions& options = {});
 KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allgather_async(
@@ -71,14 +73,14 @@ KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allgather_async(
 
 // ---- broadcast ----
 
-/// `root`'s tensor. Gradient: the sum of all ranks' gradients on the root, zeros elsewhere.
+/// Returns `root`'s tensor. Gradient: the sum of all ranks' gradients on the root, zeros elsewhere.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor broadcast(const ::torch::Tensor& tensor, int root,
                                                     const BroadcastOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> broadcast_async(const ::torch::Tensor& tensor, int root,
                                                     const BroadcastOptions& options = {});
 KOLO_EXPORT void broadcast_(::torch::Tensor& tensor, int root,
                             const BroadcastOptions& options = {});
-/// As `allreduce_async_`.
+/// Broadcasts in place, with the requirements of `allreduce_async_`.
 KOLO_EXPORT Future<::torch::Tensor> broadcast_async_(const ::torch::Tensor& tensor, int root,
                                                      const BroadcastOptions& options = {});
 
@@ -98,7 +100,8 @@ struct Received {
 KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
                                             const std::vector<std::int64_t>& splits,
                                             const AlltoallOptions& options = {});
-/// The same with equal splits: the number of rows must be a multiple of the number of members.
+/// Sends the same number of rows to each member; the number of rows of `tensor` must be a multiple
+/// of the number of members.
 [[nodiscard]] KOLO_EXPORT Received alltoall(const ::torch::Tensor& tensor,
                                             const AlltoallOptions& options = {});
 KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
@@ -106,19 +109,19 @@ KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
 
 // ---- reducescatter ----
 
-/// This rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient, for average and sum
-/// only: the gathered gradients of all ranks, scaled as in forward.
+/// Returns this rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient, for average
+/// and sum only: the gathered gradients of all ranks, scaled as in forward.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor reducescatter(const ::torch::Tensor& tensor,
                                                         const ReducescatterOptions& options = {});
 /// The returned tensor keeps the memory of `tensor` alive.
 KOLO_EXPORT Future<::torch::Tensor> reducescatter_async(const ::torch::Tensor& tensor,
                                                         const ReducescatterOptions& options = {});
 
-/// Several tensors as one operation: all or none. They may differ in type, shape and number of
-/// rows. Gradient as `reducescatter`, tensor by tensor.
+/// Reduces and scatters several tensors as one operation: all or none. The tensors may differ in
+/// dtype, shape and number of rows. Each tensor has the gradient of `reducescatter`.
 [[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> grouped_reducescatter(
     const std::vector<::torch::Tensor>& tensors, const ReducescatterOptions& options = {});
-/// As `reducescatter_async`.
+/// The returned tensors keep the memory of `tensors` alive.
 KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_reducescatter_async(
     const std::vector<::torch::Tensor>& tensors, const ReducescatterOptions& options = {});
 

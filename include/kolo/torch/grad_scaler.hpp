@@ -55,7 +55,7 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 class GradScaler {
  public:
   /// If `enabled` is false, nothing is scaled and no step is skipped, so that a program needs only
-  /// one loop. Throws as LossScale.
+  /// one loop. Throws InvalidArgument for an invalid option and names it.
   explicit GradScaler(const LossScaleOptions& options = {}, bool enabled = true)
       : scale_(options), enabled_(enabled) {}
 
@@ -111,7 +111,8 @@ class GradScaler {
   }
 
  private:
-  /// Whether `synchronize` and `skip_step` are the class's own: it may hold a Kolo optimizer.
+  /// Whether the class is not a Kolo optimizer itself. It may wrap one, and then have a
+  /// `synchronize` and a `skip_step` of its own.
   template <typename Optimizer>
   static constexpr bool wraps = !std::is_convertible_v<Optimizer*, detail::ReducingOptimizer*>;
 
@@ -122,7 +123,7 @@ class GradScaler {
   };
   struct Divided {
     ::torch::Tensor gradient;  // kept alive, so that its address stays unique
-    std::int64_t version;      // has changed if it was accumulated or zeroed since
+    std::int64_t version;      // changes when the gradient is accumulated or zeroed
   };
 
   [[nodiscard]] KOLO_EXPORT bool is_unscaled(const ::torch::optim::Optimizer& optimizer) const;
@@ -134,7 +135,8 @@ class GradScaler {
 
   LossScale scale_;
   bool enabled_;
-  std::vector<Unscaled> unscaled_;  // since the last update, as the next
+  // The optimizers unscaled, and the gradients divided, since the last update.
+  std::vector<Unscaled> unscaled_;
   std::unordered_map<const c10::TensorImpl*, Divided> divided_;
 };
 

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedGradients for LibTorch's modules.
+// Gradients of LibTorch modules: reduction without a wrapped optimizer, clipping, and shared
+// memory.
 #pragma once
 
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "kolo/export.hpp"
 #include "kolo/torch/optimizer.hpp"
 
-// After kolo/torch/optimizer.hpp, as clang 14 needs it.
-#include <torch/nn/module.h>
-
 namespace kolo {
+
+namespace internal {
+class SharedBlocks;
+}
 
 /// Reduces the gradients of a module's parameters; its optimizers need no wrapper:
 ///
@@ -26,19 +40,86 @@ class DistributedGradients {
   DistributedGradients(const DistributedGradients&) = delete;
   DistributedGradients& operator=(const DistributedGradients&) = delete;
 
-  /// Backward passes stay on this rank while the guard lives. The next pass that reduces includes
-  /// their gradients.
+  /// Returns a guard. While it lives, backward passes accumulate gradients on this rank only. The
+  /// next pass that reduces includes their gradients.
   [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
 
   /// Reduces the gradients of passes that stayed on this rank. Collective if there are any.
   KOLO_EXPORT void synchronize();
 
-  /// Like DistributedOptimizer's.
+  /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. Collective in the
+  /// world.
   KOLO_EXPORT void rejoin();
 
  private:
   detail::GradientReducer::Groups groups_;
   detail::GradientReducer reducer_;
+};
+
+/// Options of `clip_grad_norm`.
+struct ClipOptions {
+  double norm_type = 2.0;         ///< The p of the p-norm; positive. Infinity: maximum norm.
+  bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is not finite.
+};
+
+namespace detail {
+
+KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerParamGroup>& groups,
+                                  double max_norm, const ClipOptions& options,
+                                  const ProcessSet& set);
+
+}  // namespace detail
+
+/// Calls the optimizer's `synchronize`, then scales the gradients if their joint norm exceeds
+/// `max_norm`. Returns the norm before scaling. Call `optimizer.step()` afterwards:
+///
+///     loss.backward();
+///     kolo::clip_grad_norm(optimizer, 1.0);
+///     optimizer.step();
+///
+/// The norm and the gradients have the same bits on every rank of the optimizer's set. Collective
+/// in that set, like `synchronize`. Throws InvalidArgument, on this rank, if `max_norm` or the norm
+/// type is not positive, and the errors of `synchronize`.
+template <typename Base>
+  requires std::derived_from<Base, ::torch::optim::Optimizer>
+double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,
+                      const ClipOptions& options = {}) {
+  optimizer.synchronize();
+  return detail::clip_grad_norm(optimizer.param_groups(), max_norm, options,
+                                optimizer.process_set());
+}
+
+/// Places the gradients that LibTorch allocates for a module in memory that the ranks of the host
+/// share, as long as this object lives. Kolo reduces such gradients in place, with fewer copies:
+///
+///     const kolo::Session session;
+///     const kolo::SharedGradients shared(*model);
+///
+/// LibTorch does not tell its allocator the purpose of a tensor. So every CPU tensor that is
+/// allocated during a backward pass and has exactly as many bytes as one of the parameters is in
+/// shared memory: gradients, and some temporary tensors. Parameters smaller than 4 KiB are ignored.
+/// The memory of a freed tensor is kept for the next tensor of the same size until this object is
+/// destroyed. Tensors stay valid after that, and after the session ends. If ranks cannot share
+/// memory, or there is not enough of it, ordinary memory is used. A forked child sees later changes
+/// to its parent's gradients, as with SharedVector.
+///
+/// Construct it after the module has its final dtypes, and a new one in each session. It changes
+/// the allocator of the whole process; set an allocator of your own, with `c10::SetCPUAllocator`,
+/// before. The constructor throws NotInitialized outside a session, and InvalidArgument if an
+/// allocator of the program cannot be replaced. Not every rank needs to construct one. Thread-safe.
+/// Neither movable nor copyable.
+class SharedGradients {
+ public:
+  KOLO_EXPORT explicit SharedGradients(const ::torch::nn::Module& module);
+  KOLO_EXPORT ~SharedGradients();
+  SharedGradients(const SharedGradients&) = delete;
+  SharedGradients& operator=(const SharedGradients&) = delete;
+
+  /// The number of bytes that this object has allocated: in use by tensors, or kept for reuse.
+  [[nodiscard]] KOLO_EXPORT std::size_t bytes() const;
+
+ private:
+  std::shared_ptr<internal::SharedBlocks> blocks_;
 };
 
 }  // namespace kolo

@@ -31,8 +31,8 @@ class TorchGradientStorage;
 template <typename T>
 concept ParameterNaming = std::same_as<T, NamedParameters> || std::same_as<T, ModuleTensors>;
 
-/// During its lifetime, backward passes accumulate gradients on this rank only. Movable; guards may
-/// nest.
+/// A guard. While it lives, backward passes accumulate gradients on this rank only. Movable; guards
+/// may nest.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<std::atomic<int>> guards) : guards_(std::move(guards)) {
@@ -62,7 +62,8 @@ class KOLO_EXPORT ReducingOptimizer {
   virtual ~ReducingOptimizer() = default;
   virtual void synchronize() = 0;
   virtual void skip_step() = 0;
-  /// Whether the gradients are finite on all ranks. `own`: whether this rank's are.
+  /// Whether the gradients are finite on all ranks. `own`: whether this rank's gradients are
+  /// finite.
   [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
 
  protected:
@@ -82,8 +83,8 @@ class GradientReducer {
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
 
   /// Collective. Without names, parameters are identified by their position. `watches_steps`:
-  /// whether `end_step` is called after each step. `source`: where the gradients are; null for
-  /// those of the parameters.
+  /// whether `end_step` is called after each step. `source`: the storage of the gradients; null if
+  /// the parameters hold them.
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                               const DistributedOptimizerOptions& options, bool watches_steps = true,
                               std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
@@ -91,8 +92,8 @@ class GradientReducer {
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
 
-  /// Reduces what backward has not reduced: gradients of passes on this rank only, or all of them
-  /// if there was no pass. Else no effect.
+  /// Reduces the gradients that backward has not reduced: those of passes on this rank only, or all
+  /// gradients if there was no pass. Otherwise no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
 
   /// Ends a step. The next counts its passes from zero.
@@ -103,22 +104,23 @@ class GradientReducer {
 
   /// Discards the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
-  /// Before the closures of a step: passes count from zero, earlier gradients are kept.
+  /// Prepares a step with a closure: passes count from zero, and earlier gradients are kept.
   KOLO_EXPORT void begin_evaluations(const Groups& groups);
 
-  /// Collective. After a new session has begun: drops all gradients, and compares the ranks again.
-  /// `source`: as at construction.
+  /// Called after a new session has begun: drops all gradients, and compares the ranks again.
+  /// `source`: see the constructor. Collective.
   KOLO_EXPORT void rejoin(const Groups& groups,
                           std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 
-  /// Reduces the loss by sum if the gradients are summed, else by average.
+  /// Reduces the loss by sum if the gradients are summed, otherwise by average.
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
 
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
 
-  /// The optimizer's parameters. One that has replaced another one has the name of that one.
+  /// The optimizer's parameters with their names. A parameter that replaced another one has the
+  /// name of the replaced parameter.
   [[nodiscard]] KOLO_EXPORT NamedParameters named(const Groups& groups) const;
 
   /// The number of the optimizer in its set.
@@ -137,8 +139,8 @@ class GradientReducer {
 ///     kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.01),
 ///                                          model->named_parameters());
 ///
-/// When `backward()` returns, the gradients of this optimizer's parameters are final, whatever uses
-/// them: any optimizer, clipping, or a second model. The reduction of a gradient starts when
+/// When `backward()` returns, the gradients of this optimizer's parameters are final. Any
+/// optimizer, clipping or a second model may use them. The reduction of a gradient starts when
 /// backward has accumulated it, and overlaps the rest of backward. So backward waits for the other
 /// ranks, and throws the errors of `allreduce`. If it throws on one rank for a reason of its own,
 /// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
@@ -184,8 +186,8 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   explicit DistributedOptimizer(Base optimizer, const DistributedOptimizerOptions& options = {})
       : Base(std::move(optimizer)), reducer_(this->param_groups(), std::nullopt, options) {}
 
-  /// `names` must cover all parameters of the optimizer: a module's `named_parameters()` or a list
-  /// of pairs.
+  /// Identifies parameters by `names`: a module's `named_parameters()` or a list of pairs, which
+  /// must cover all parameters of the optimizer.
   template <ParameterNaming Names>
   DistributedOptimizer(Base optimizer, const Names& names,
                        const DistributedOptimizerOptions& options = {})
@@ -200,10 +202,11 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
 
   /// Reduces gradients that `backward` has left on this rank: those of passes in `no_sync` or
   /// before the last of `backward_passes_per_step`, or, without a pass since the last step, all
-  /// gradients, with zeros for undefined ones that another rank has. Otherwise it does nothing.
+  /// gradients, with zeros for gradients that are defined only on other ranks. Otherwise it does
+  /// nothing.
   void synchronize() override { reducer_.synchronize(this->param_groups()); }
 
-  /// Backward passes stay on this rank while the guard lives:
+  /// Returns a guard. While it lives, backward passes accumulate gradients on this rank only:
   ///
   ///     {
   ///       const auto local = optimizer.no_sync();
@@ -233,7 +236,7 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
     });
   }
 
-  /// Reduces what `synchronize` would, and drops the step, for example after an overflow in mixed
+  /// Reduces like `synchronize`, and drops the step, for example after an overflow in mixed
   /// precision. All ranks must skip the same steps: if one skips alone, the next pass raises
   /// Mismatch. The gradients keep their values until `zero_grad`. If every rank has had a backward
   /// pass that reduced, not calling `step` does the same.
@@ -245,8 +248,8 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// process set, which ends with its session.
   void rejoin() { reducer_.rejoin(this->param_groups()); }
 
-  /// As `Base`'s, and restarts the count of `backward_passes_per_step`. You may call the module's
-  /// `zero_grad` instead, but it does not restart this count.
+  /// Calls `Base::zero_grad`, and restarts the count of `backward_passes_per_step`. You may call
+  /// the module's `zero_grad` instead, but it does not restart this count.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedOptimizer for LibTorch's optimizers: each rank keeps a part of their state.
+// ShardedOptimizer for LibTorch's optimizers: each rank keeps one shard of the optimizer's state.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -25,15 +25,15 @@
 #include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/sharded_optimizer.hpp"
-#include "kolo/torch/clip_gradients.hpp"
+#include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/state.hpp"
 
 namespace kolo {
 
-/// Whether the optimizer treats each element of a parameter by itself, so that it can update
-/// shards. Specialize it for an elementwise optimizer of your own, not for one that uses the norm
-/// of a parameter, as LARS and LAMB do.
+/// Whether the optimizer updates each element of a parameter independently, so that it can update
+/// shards. Specialize it for an elementwise optimizer of your own, but not for an optimizer that
+/// uses the norm of a parameter, such as LARS and LAMB.
 template <typename Base>
 inline constexpr bool is_elementwise_optimizer =
     std::same_as<Base, ::torch::optim::SGD> || std::same_as<Base, ::torch::optim::Adam> ||
@@ -42,7 +42,7 @@ inline constexpr bool is_elementwise_optimizer =
 
 namespace detail {
 
-/// Every ShardedOptimizer, whatever its Base.
+/// The interface of every ShardedOptimizer, independent of `Base`.
 class KOLO_EXPORT ShardedBase : public ReducingOptimizer {
  public:
   /// This rank's position in the set, such as "2 of 4".
@@ -66,14 +66,14 @@ class ShardedReducer {
   /// Reduces the gradients that backward has not reduced. The shards then have gradients.
   KOLO_EXPORT void synchronize(Optimizer& optimizer);
   KOLO_EXPORT void adopt(Optimizer& optimizer);
-  /// Like `synchronize`. Throws Mismatch if a rank has joined.
+  /// Calls `synchronize`. Throws Mismatch if a rank has joined.
   KOLO_EXPORT void begin_step(Optimizer& optimizer);
-  /// After the shards were updated: gathers the parameters.
+  /// Gathers the parameters after the shards were updated.
   KOLO_EXPORT void end_step();
   KOLO_EXPORT void skip(Optimizer& optimizer);
   KOLO_EXPORT void discard(Optimizer& optimizer);
   KOLO_EXPORT void begin_evaluations(Optimizer& optimizer);
-  /// Before and after the optimizer zeroes the gradients of its shards.
+  /// Called before and after the optimizer zeroes the gradients of its shards.
   KOLO_EXPORT void prepare_zero_grad(Optimizer& optimizer);
   KOLO_EXPORT void finish_zero_grad();
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
@@ -109,9 +109,8 @@ class ShardedReducer {
 /// `broadcast_parameters` first. Unless steps are clipped, `Sharding::state` gives the same
 /// parameters as DistributedOptimizer, bit for bit. `state_and_gradients` does too if tensors are
 /// on CPUs and there is no compression. With compression, its sums are not rounded to the wire
-/// type. Clipping adds the squares of the shards, so its factor may differ in the last bits.
-/// The elements of a parameter, in memory order, are split as by
-/// `reducescatter_rows`.
+/// type. Clipping adds the squares of the shards, so its factor may differ in the last bits. The
+/// elements of a parameter, in memory order, are split as by `reducescatter_rows`.
 ///
 /// Base must be elementwise: SGD, Adam, AdamW, RMSprop, Adagrad, or a class for which
 /// `is_elementwise_optimizer` is specialized. Its `param_groups()` hold the shards, which are 1-D
@@ -130,10 +129,10 @@ class ShardedReducer {
 /// the others. A rank that runs out of data calls `zero_grad` and `step` without backward instead.
 /// Sparse gradients become dense.
 ///
-/// Construction is collective, and throws what DistributedOptimizer's throws; also InvalidArgument
-/// for adasum, for a communication hook with `state_and_gradients`, for a parameter that is not
-/// dense in memory, and for one that another Kolo optimizer reduces. Movable, not copyable; not
-/// thread-safe.
+/// Construction is collective. It throws the errors of DistributedOptimizer's constructor, and
+/// InvalidArgument for adasum, for a communication hook with `state_and_gradients`, for a parameter
+/// that is not dense in memory, and for a parameter that another Kolo optimizer reduces. Movable,
+/// not copyable; not thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
@@ -148,8 +147,8 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
                             Sharding sharding = Sharding::state_and_gradients)
       : Base(std::move(optimizer)), reducer_(*this, std::nullopt, options, sharding) {}
 
-  /// `names` must cover all parameters of the optimizer: a module's `named_parameters()` or a list
-  /// of pairs.
+  /// Identifies parameters by `names`: a module's `named_parameters()` or a list of pairs, which
+  /// must cover all parameters of the optimizer.
   template <ParameterNaming Names>
   ShardedOptimizer(Base optimizer, const Names& names,
                    const DistributedOptimizerOptions& options = {},
@@ -163,10 +162,11 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
 
   ShardedOptimizer(ShardedOptimizer&&) = default;
 
-  /// Like DistributedOptimizer's. The shards in `param_groups()` then have gradients.
+  /// Reduces gradients that `backward` has left on this rank; see DistributedOptimizer's
+  /// `synchronize`. The shards in `param_groups()` then have gradients.
   void synchronize() override { reducer_.synchronize(*this); }
 
-  /// Backward passes stay on this rank while the guard lives.
+  /// Returns a guard. While it lives, backward passes accumulate gradients on this rank only.
   [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
 
   /// The ranks that take part.
@@ -193,12 +193,13 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     return loss;
   }
 
-  /// Like DistributedOptimizer's.
+  /// Reduces like `synchronize`, and drops the step; see DistributedOptimizer's `skip_step`.
   void skip_step() override { reducer_.skip(*this); }
 
-  /// Like `Base`'s, for shards and full gradients. A module's `zero_grad` does the same, except
-  /// that it does not reset the count of `backward_passes_per_step`. It is not virtual: called
-  /// through a reference to `Base`, it leaves full gradients of passes without reduction.
+  /// Zeroes the gradients of shards and the full gradients, with the arguments of
+  /// `Base::zero_grad`. A module's `zero_grad` does the same, except that it does not restart the
+  /// count of `backward_passes_per_step`. This function is not virtual: `zero_grad` called through
+  /// a reference to `Base` leaves full gradients of passes without reduction.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {
@@ -236,8 +237,9 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// is changed.
   void load_whole_state(const std::string& bytes) { reducer_.load_whole_state(bytes, *this); }
 
-  /// Like DistributedOptimizer's. Divides the parameters among the ranks of the new session, and
-  /// drops the optimizer's state: call `load_whole_state` afterwards.
+  /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. Divides the
+  /// parameters among the ranks of the new session, and drops the optimizer's state: call
+  /// `load_whole_state` afterwards.
   void rejoin() { reducer_.rejoin(*this); }
 
   /// Each rank writes its shards of the state to its own file in `folder`, a directory that all
@@ -279,8 +281,9 @@ template <typename Base>
       const DistributedOptimizerOptions& = {}, Sharding = Sharding::state_and_gradients)
 ->ShardedOptimizer<Base>;
 
-/// As for a DistributedOptimizer, with the same norm on all ranks. The norm is summed over shards,
-/// so its last bits may differ from those for a DistributedOptimizer.
+/// Clips the gradients of a ShardedOptimizer; otherwise the same as for a DistributedOptimizer. The
+/// norm is the same on all ranks. It is summed over shards, so its last bits may differ from the
+/// norm that a DistributedOptimizer gives.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 double clip_grad_norm(ShardedOptimizer<Base>& optimizer, double max_norm,

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes parameters, buffers, optimizer state and other LibTorch objects equal on all ranks before
-// training.
+// Preparations for training with LibTorch: this rank's device, and parameters, buffers, optimizer
+// state and other objects that are equal on all ranks.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
+#include <c10/core/Device.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/ordered_dict.h>
 #include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <string>
@@ -21,6 +23,11 @@
 #include "kolo/torch/checkpoint.hpp"
 
 namespace kolo {
+
+/// The device that this rank should use: the GPU with index `local_rank()` modulo the number of
+/// visible GPUs, or the CPU if there is no GPU or if Kolo or LibTorch lacks CUDA. In an elastic
+/// job, where `local_rank()` changes, a process keeps its GPU. Needs a session.
+[[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 /// Parameters with their names, such as "0.weight". The names must be equal on all ranks.
 using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
@@ -45,8 +52,9 @@ KOLO_EXPORT void broadcast_buffers(::torch::nn::Module& module, int root,
                                    const ProcessSet& set = {});
 
 /// Copies the state of `root`'s optimizer (such as momentum) and the options of its parameter
-/// groups (such as the learning rate) to every rank. Collective. Throws Mismatch on every rank,
-/// before anything changes, if the optimizers' classes, groups or parameters differ.
+/// groups (such as the learning rate) to every rank. `root` is a world rank and a member of the
+/// set. Collective. Throws Mismatch on every rank, before anything changes, if the optimizers'
+/// classes, groups or parameters differ, and InvalidArgument for a ShardedOptimizer.
 KOLO_EXPORT void broadcast_optimizer_state(::torch::optim::Optimizer& optimizer, int root,
                                            const ProcessSet& set = {});
 

@@ -19,7 +19,7 @@
 
 namespace kolo {
 
-/// See SyncBatchNorm.
+/// The module that SyncBatchNorm holds.
 class KOLO_EXPORT SyncBatchNormImpl
     : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
@@ -50,9 +50,9 @@ class KOLO_EXPORT SyncBatchNormImpl
   ProcessSet set_;
 };
 
-/// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training it computes mean, variance and
-/// gradients over the batches of all ranks together, as one process would on the whole batch. Ranks
-/// may have batches of different sizes, or empty ones. The input has shape [N, C, ...].
+/// Batch normalization like `torch::nn::BatchNorm1d`, `2d` and `3d` that, in training, computes
+/// mean, variance and gradients over the batches of all ranks, as one process would on the whole
+/// batch. Ranks may have batches of different sizes, or none. The input has shape [N, C, ...].
 ///
 /// In training, forward and backward each run one unnamed collective, so ranks must run their
 /// modules in the same order. Evaluation is local. Gradients of weight and bias are this rank's

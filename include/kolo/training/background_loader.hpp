@@ -18,6 +18,7 @@
 
 namespace kolo {
 
+/// Options of BackgroundLoader.
 struct BackgroundLoaderOptions {
   int threads = 1;           ///< Number of threads; 0: `next` makes items on the calling thread.
   std::size_t capacity = 4;  ///< Maximum number of items made ahead; at least 1.

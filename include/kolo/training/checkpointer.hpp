@@ -10,7 +10,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/export.hpp"
-#include "kolo/training/plateau.hpp"
+#include "kolo/training/learning_rate.hpp"
 
 namespace kolo {
 

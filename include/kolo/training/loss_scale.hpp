@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor of the loss in mixed precision.
+// LossScale: the factor of the loss in mixed precision.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace kolo {
 
+/// Options of LossScale.
 struct LossScaleOptions {
   double initial = 65536.0;             ///< From 2^-100 to 2^100, like all later scales.
   double growth_factor = 2.0;           ///< Above 1.
@@ -34,6 +35,7 @@ class LossScale {
   /// Throws InvalidArgument for an invalid option and names it.
   KOLO_EXPORT explicit LossScale(const LossScaleOptions& options = {});
 
+  /// The factor by which to multiply the next loss.
   [[nodiscard]] double value() const { return value_; }
 
   /// Adapts the scale after a step. `overflow`: whether a gradient had an infinity or a NaN.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank's share of the data.
+// DistributedSampler: each rank's share of the data.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ enum class Remainder : std::uint8_t {
   uneven,  ///< Use each example once: some ranks get one more than others.
 };
 
+/// Options of DistributedSampler.
 struct DistributedSamplerOptions {
   std::int64_t examples = 0;  ///< Size of the data set; equal on all ranks.
   int rank = -1;              ///< This rank; -1: the session's rank.
@@ -86,8 +87,8 @@ class DistributedSampler {
   [[nodiscard]] std::vector<std::int64_t> share(std::int64_t epoch, std::int64_t consumed) const;
 
   DistributedSamplerOptions options_;
-  bool takes_rank_ = false;   // of the session
-  bool takes_ranks_ = false;  // likewise, their number
+  bool takes_rank_ = false;   // whether the rank is the session's
+  bool takes_ranks_ = false;  // whether the number of ranks is the session's
   std::int64_t epoch_ = 0;
   std::int64_t consumed_ = 0;
 };

@@ -162,7 +162,7 @@ std::shared_ptr<Operation> submit(const BroadcastCall& call, bool waits) {
   return std::move(request).submit(waits);
 }
 
-std::shared_ptr<Operation> submit(const TextBroadcastCall& call, bool waits) {
+std::shared_ptr<Operation> submit(const StringBroadcastCall& call, bool waits) {
   Request request(OperationType::broadcast_string, call.options);
   request.add_text(call.text);
   request.set_root(call.root);

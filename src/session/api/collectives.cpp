@@ -9,7 +9,7 @@ using detail::AllreduceCall;
 using detail::BroadcastCall;
 using detail::GroupedAllreduceCall;
 using detail::ReducescatterCall;
-using detail::TextBroadcastCall;
+using detail::StringBroadcastCall;
 
 void allreduce(TensorView tensor, const AllreduceOptions& options) {
   call(AllreduceCall{tensor, tensor, options});
@@ -115,11 +115,11 @@ Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
 }
 
 void broadcast(std::string& text, int root, const BroadcastOptions& options) {
-  call(TextBroadcastCall{text, root, options});
+  call(StringBroadcastCall{text, root, options});
 }
 
 Future<void> broadcast_async(std::string& text, int root, const BroadcastOptions& options) {
-  return call_async(TextBroadcastCall{text, root, options});
+  return call_async(StringBroadcastCall{text, root, options});
 }
 
 void barrier(const BarrierOptions& options) { call(detail::BarrierCall{options}); }

@@ -12,8 +12,8 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
-#include "kolo/torch/device.hpp"
 #include "kolo/torch/safetensors.hpp"
+#include "kolo/torch/state.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 
 namespace kolo {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
-#include "kolo/torch/clip_gradients.hpp"
+#include "kolo/torch/gradients.hpp"
 
 #include <cmath>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/torch/shared_gradients.hpp"
+#include "kolo/torch/gradients.hpp"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

@@ -104,7 +104,7 @@ double NamedGradientReducer::clip(const Gradients& gradients, double max_norm) {
   if (!(max_norm > 0.0))
     throw InvalidArgument(
         fmt::format("{}: clip_grad_norm to {}, which must be positive", state.subject(), max_norm));
-  if (state.sharding) return clip_parts(gradients, max_norm);
+  if (state.sharding) return clip_shards(gradients, max_norm);
   double norm = norm_of(gradients, "clip_grad_norm");
   // The gradients are equal on all ranks, but ranks may sum them with different instruction sets.
   // The maximum keeps the scaled gradients equal bit for bit.

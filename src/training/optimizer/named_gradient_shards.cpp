@@ -78,7 +78,7 @@ void NamedGradientReducer::State::divide(const Gradients& gradients) {
   if (takes_part && sharding == Sharding::state_and_gradients) storage.scattered = shards;
 }
 
-double NamedGradientReducer::clip_parts(const Gradients& gradients, double max_norm) const {
+double NamedGradientReducer::clip_shards(const Gradients& gradients, double max_norm) const {
   const State& state = *state_;
   Gradients parts;
   for (std::size_t i = 0; i < gradients.size(); ++i)
