@@ -15,7 +15,7 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
 #include "session/job/job.hpp"
 #include "session/job/launcher.hpp"
 

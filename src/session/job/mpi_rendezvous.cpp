@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "kolo/error.hpp"
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::session {
 namespace {

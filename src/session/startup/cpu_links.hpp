@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,19 @@
 #include "transport/socket_transport.hpp"
 
 namespace kolo::internal::session {
+
+/// The layout of the memory that each rank shares with its host: the same on all ranks of a host.
+/// Offsets in bytes.
+struct HostMemory {
+  std::size_t rings = 0;  // of the transport
+  std::size_t backend;
+  std::size_t board;        // the word of the plan board
+  std::size_t status;       // the status page
+  std::size_t bytes;        // the total
+  std::int64_t slot_bytes;  // the length of the backend's slots
+};
+
+[[nodiscard]] HostMemory lay_out_memory(bool several_hosts);
 
 /// If all ranks are local_peers MPI is not called any more, but for Adasum. With sockets between
 /// hosts it is called only for data, and not even for that if libfabric carries data. Without

@@ -24,7 +24,6 @@
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/data_network.hpp"
 #include "session/startup/gather.hpp"
-#include "session/startup/host_memory.hpp"
 
 namespace kolo::internal::session {
 namespace {
