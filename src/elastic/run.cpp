@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/finally.hpp"
 #include "base/log.hpp"
 #include "elastic/state.hpp"
 #include "kolo/elastic.hpp"
@@ -28,16 +30,6 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{1};
 
 session::JobMembership& membership() { return session::this_job().membership; }
-
-class Running {
- public:
-  Running() {
-    if (session::this_job().is_in_elastic_run.exchange(true))
-      throw InvalidArgument("kolo::elastic::run is running already: it cannot be nested");
-  }
-  ~Running() { session::this_job().is_in_elastic_run = false; }
-  Running& operator=(Running&&) = delete;
-};
 
 /// A process that is started later would be in its first call while the others are in their second.
 void refuse_second_run() {
@@ -115,20 +107,11 @@ struct State::Session {
     static_cast<void>(data.agree(Data::Call::end_of_training));
   }
 
-  /// Parts that were added now would be in no commit.
-  class NoMoreParts {
-   public:
-    explicit NoMoreParts(State& state) : data_(*state.data_) { data_.runs = true; }
-    ~NoMoreParts() { data_.runs = false; }
-    NoMoreParts& operator=(NoMoreParts&&) = delete;
-
-   private:
-    Data& data_;
-  };
-
   /// True if the training is done, false if another session is to follow.
   static bool train(State& state, const std::function<void()>& train) {
-    const NoMoreParts fixed(state);
+    // While it runs, the state takes no parts: they would be in no commit.
+    state.data_->runs = true;
+    const Finally stop([&] { state.data_->runs = false; });
     try {
       if (!begin(state)) return false;
       for (const auto& reset : state.data_->resets) reset();
@@ -166,7 +149,10 @@ struct State::Session {
 };
 
 void run(State& state, const std::function<void()>& train) {
-  const Running guard;
+  std::atomic<bool>& running = session::this_job().is_in_elastic_run;
+  if (running.exchange(true))
+    throw InvalidArgument("kolo::elastic::run is running already: it cannot be nested");
+  const Finally end([&running] { running = false; });
   static_cast<void>(session::current_engine("kolo::elastic::run"));
   refuse_second_run();
   try {

@@ -85,21 +85,13 @@ constexpr const char* no_session =
 
 // The next functions tell the other ranks of ends of the process that run no destructor.
 
-std::string describe_current_exception() {
-  try {
-    if (std::current_exception()) throw;
-  } catch (const std::exception& error) {
-    return std::string("an exception that nobody caught: ") + error.what();
-  } catch (...) {
-    return "an exception that nobody caught";
-  }
-  return "std::terminate was called";
-}
-
 [[noreturn]] void on_terminate() {
   // The launcher ends the job within seconds after this process: tell the other ranks before.
   if (const std::shared_ptr<Engine> engine = find_engine())
-    engine->leave_now(describe_current_exception(), std::chrono::seconds(1));
+    engine->leave_now(std::current_exception()
+                          ? "an uncaught exception: " + message_of_current_exception()
+                          : "std::terminate was called",
+                      std::chrono::seconds(1));
   if (current.next_handler != nullptr) current.next_handler();
   std::abort();
 }
