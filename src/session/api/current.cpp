@@ -172,7 +172,7 @@ std::shared_ptr<Engine> start_in_job(const StartArguments& arguments) {
     } catch (const InvalidArgument& error) {
       if (!is_for_others(error, world.rank())) throw;
       log(LogLevel::warning, std::string("the session starts anew: ") + error.what());
-      accuse(error.ranks(), error.what());
+      report_failure(error.ranks(), error.what());
     }
   }
 }

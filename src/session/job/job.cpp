@@ -189,19 +189,19 @@ std::optional<Failure> find_interruption() noexcept {
   }
 }
 
-void accuse(const std::vector<int>& ranks, const std::string& reason) {
+void report_failure(const std::vector<int>& ranks, const std::string& reason) {
   const std::lock_guard lock(place.mutex);
-  if (place.connection) place.connection->accuse(ranks, reason, /*stalled=*/false);
+  if (place.connection) place.connection->report_failure(ranks, reason, /*stalled=*/false);
 }
 
-void accuse_stalled(const std::vector<int>& ranks, const std::string& reason) {
+void report_stalled(const std::vector<int>& ranks, const std::string& reason) {
   const std::lock_guard lock(place.mutex);
-  if (place.connection) place.connection->accuse(ranks, reason, /*stalled=*/true);
+  if (place.connection) place.connection->report_failure(ranks, reason, /*stalled=*/true);
 }
 
-void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept {
+void report_awaited(const RankSet& ranks, const std::string& reason) noexcept {
   try {
-    if (is_elastic_job()) accuse_stalled(ranks.to_vector(), reason);
+    if (is_elastic_job()) report_stalled(ranks.to_vector(), reason);
   } catch (const std::exception& error) {
     log(LogLevel::warning,
         std::string("could not report to the rendezvous server which ranks this rank waits for: ") +

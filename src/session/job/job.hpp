@@ -2,7 +2,7 @@
 // This process's place in its job, for all its sessions. The job was started by kolorun, which has
 // a rendezvous server; or by torchrun or srun, and then rank 0 has the server.
 //
-// Only `find_interruption` and `accuse_awaited` are thread-safe: one thread at a time starts or
+// Only `find_interruption` and `report_awaited` are thread-safe: one thread at a time starts or
 // ends a session.
 #pragma once
 
@@ -50,15 +50,15 @@ void offer_commit(std::uint64_t number);
 [[nodiscard]] std::optional<Failure> find_interruption() noexcept;
 
 /// These ranks of the last session do not fit: they are to be ended.
-void accuse(const std::vector<int>& ranks, const std::string& reason);
+void report_failure(const std::vector<int>& ranks, const std::string& reason);
 
 /// The session has stalled because of these ranks, as this process has heard. Those of them that
 /// wait for others themselves, and say so, are not to blame.
-void accuse_stalled(const std::vector<int>& ranks, const std::string& reason);
+void report_stalled(const std::vector<int>& ranks, const std::string& reason);
 
 /// The session has stalled, and this rank waits for these, in an elastic job. For the session's
 /// driver: may be called while another thread calls one of the other functions.
-void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept;
+void report_awaited(const RankSet& ranks, const std::string& reason) noexcept;
 
 /// The session has started, and its ranks fit together: from now on, what ends it is a loss.
 void declare_begun();

@@ -317,7 +317,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
   world.settle();
-  if (!has_mpi) links->watch(find_interruption, accuse_awaited);
+  if (!has_mpi) links->watch(find_interruption, report_awaited);
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
