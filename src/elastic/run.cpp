@@ -59,7 +59,7 @@ void abandon(const Error& lost) {
 /// These functions are called while an exception is handled. They rethrow it if no session follows.
 
 /// Ranks are lost, or do not respond.
-void go_on_without_lost(const Error& error, bool accuses) {
+void go_on_without_lost(const Error& error, bool reports) {
   if (!membership().is_elastic()) throw;
   if (!session_is_over())
     throw InvalidArgument(fmt::format(
@@ -67,17 +67,17 @@ void go_on_without_lost(const Error& error, bool accuses) {
         "them in the function that kolo::elastic::run calls, and do not keep them after it returns",
         error.what()));
   const bool is_own = std::ranges::find(error.ranks(), rank()) != error.ranks().end();
-  if (accuses && !is_own) membership().accuse_stalled(error.ranks(), error.what());
+  if (reports && !is_own) membership().report_stalled(error.ranks(), error.what());
   abandon(error);
 }
 
 /// An error that all ranks get, and others have caused: these leave `run` by exceptions of their
 /// own, unless they catch them.
-void go_on_without_failed(const Error& error, bool accuses) {
+void go_on_without_failed(const Error& error, bool reports) {
   const bool is_own =
       error.ranks().empty() || std::ranges::find(error.ranks(), rank()) != error.ranks().end();
   if (is_own || !membership().is_elastic()) throw;
-  if (accuses) membership().accuse(error.ranks(), error.what());
+  if (reports) membership().report_failure(error.ranks(), error.what());
   abandon(error);
 }
 
@@ -94,7 +94,7 @@ struct State::Session {
       return true;
     } catch (const Mismatch& error) {
       // Of ranks with other parts.
-      go_on_without_failed(error, /*accuses=*/true);
+      go_on_without_failed(error, /*reports=*/true);
       return false;
     }
   }
@@ -122,16 +122,16 @@ struct State::Session {
     } catch (const MembershipChanged&) {
       session::end_session(true, "");
     } catch (const PeerLeft& error) {
-      go_on_without_lost(error, /*accuses=*/false);
+      go_on_without_lost(error, /*reports=*/false);
     } catch (const Stalled& error) {
-      go_on_without_lost(error, /*accuses=*/true);
+      go_on_without_lost(error, /*reports=*/true);
     } catch (const BackendError& error) {
       if (!membership().is_elastic() || !is_interrupted_soon()) throw;
       abandon(error);
     } catch (const BackwardFailed& error) {
-      go_on_without_failed(error, /*accuses=*/false);
+      go_on_without_failed(error, /*reports=*/false);
     } catch (const HookFailed& error) {
-      go_on_without_failed(error, /*accuses=*/false);
+      go_on_without_failed(error, /*reports=*/false);
     }
     return false;
   }

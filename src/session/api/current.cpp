@@ -147,7 +147,7 @@ std::shared_ptr<Engine> start_served(const StartArguments& arguments) {
     } catch (const InvalidArgument& error) {
       if (!is_for_others(error, world.rank())) throw;
       log(LogLevel::warning, std::string("the session starts anew: ") + error.what());
-      membership.accuse(error.ranks(), error.what());
+      membership.report_failure(error.ranks(), error.what());
     }
   }
 }

@@ -159,19 +159,19 @@ std::optional<Failure> JobMembership::find_interruption() noexcept {
   }
 }
 
-void JobMembership::accuse(const std::vector<int>& ranks, const std::string& reason) {
+void JobMembership::report_failure(const std::vector<int>& ranks, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  if (connection_) connection_->accuse(ranks, reason, /*stalled=*/false);
+  if (connection_) connection_->report_failure(ranks, reason, /*stalled=*/false);
 }
 
-void JobMembership::accuse_stalled(const std::vector<int>& ranks, const std::string& reason) {
+void JobMembership::report_stalled(const std::vector<int>& ranks, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  if (connection_) connection_->accuse(ranks, reason, /*stalled=*/true);
+  if (connection_) connection_->report_failure(ranks, reason, /*stalled=*/true);
 }
 
-void JobMembership::accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept {
+void JobMembership::report_awaited(const RankSet& ranks, const std::string& reason) noexcept {
   try {
-    if (is_elastic()) accuse_stalled(ranks.to_vector(), reason);
+    if (is_elastic()) report_stalled(ranks.to_vector(), reason);
   } catch (const std::exception& error) {
     log(LogLevel::warning,
         std::string("could not report to the rendezvous server which ranks this rank waits for: ") +

@@ -20,7 +20,7 @@ namespace kolo::internal::session {
 /// the process. Without a connection the queries answer "no" and the reports do nothing. kolorun
 /// has a server of its own; under torchrun and srun, rank 0 runs it.
 ///
-/// Only `find_interruption` and `accuse_awaited` are thread-safe, for the session's driver: one
+/// Only `find_interruption` and `report_awaited` are thread-safe, for the session's driver: one
 /// thread at a time starts or ends a session.
 class JobMembership {
  public:
@@ -57,12 +57,12 @@ class JobMembership {
   [[nodiscard]] std::optional<Failure> find_interruption() noexcept;
 
   /// Tells the server to end these ranks of the last session, because they do not fit.
-  void accuse(const std::vector<int>& ranks, const std::string& reason);
+  void report_failure(const std::vector<int>& ranks, const std::string& reason);
   /// Tells the server that the session has stalled because of these ranks. A rank that reports that
   /// it waits for others itself is not to blame.
-  void accuse_stalled(const std::vector<int>& ranks, const std::string& reason);
-  /// In an elastic job: as `accuse_stalled`, for the ranks that this rank waits for.
-  void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept;
+  void report_stalled(const std::vector<int>& ranks, const std::string& reason);
+  /// In an elastic job: as `report_stalled`, for the ranks that this rank waits for.
+  void report_awaited(const RankSet& ranks, const std::string& reason) noexcept;
 
   /// The session has started and its ranks fit together: from now on only a loss ends it early.
   void declare_begun();

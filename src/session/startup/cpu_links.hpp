@@ -73,14 +73,15 @@ class CpuLinks : public Links {
   [[nodiscard]] std::optional<Failure> interruption() const override {
     return find_interruption_ ? find_interruption_() : std::nullopt;
   }
-  void accuse(const RankSet& awaited, const std::string& reason) override {
-    if (accuse_) accuse_(awaited, reason);
+  void report_awaited(const RankSet& awaited, const std::string& reason) override {
+    if (report_awaited_) report_awaited_(awaited, reason);
   }
-  using Accuse = std::function<void(const RankSet&, const std::string&)>;
+  using ReportAwaited = std::function<void(const RankSet&, const std::string&)>;
   /// `find_interruption` must not block. Before the session starts.
-  void watch(std::function<std::optional<Failure>()> find_interruption, Accuse accuse) {
+  void watch(std::function<std::optional<Failure>()> find_interruption,
+             ReportAwaited report_awaited) {
     find_interruption_ = std::move(find_interruption);
-    accuse_ = std::move(accuse);
+    report_awaited_ = std::move(report_awaited);
   }
 
  private:
@@ -111,7 +112,7 @@ class CpuLinks : public Links {
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are local_peers
   std::function<std::optional<Failure>()> find_interruption_{};
-  Accuse accuse_{};
+  ReportAwaited report_awaited_{};
   CpuTransport transport_;
   backend::CpuRouter backend_;
 };

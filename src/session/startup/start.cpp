@@ -316,7 +316,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   if (!has_mpi)
     links->watch([] { return this_job().membership.find_interruption(); },
                  [](const RankSet& ranks, const std::string& reason) {
-                   this_job().membership.accuse_awaited(ranks, reason);
+                   this_job().membership.report_awaited(ranks, reason);
                  });
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
