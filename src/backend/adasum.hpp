@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the backends' Adasums: how tensors become the vectors that are combined, and in which
-// order. Since all backends combine the same blocks in the same order, all have the same bits.
+// Shared by the Adasums of all backends: the conversion of tensors to the vectors that are
+// combined, and the order of combination. All backends combine the same blocks in the same order,
+// so that their results have the same bits.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,10 @@
 
 namespace kolo::internal::backend {
 
-/// Elements at a time. The dot products of blocks are added up.
+/// The number of elements of a block. The dot products of a vector's blocks are summed.
 inline constexpr std::int64_t adasum_block = 32 << 10;
 
-/// A tensor of an Adasum, in the type in which it travels.
+/// A tensor of an Adasum, with the type in which it travels.
 struct AdasumVector {
   const BatchTensor* tensor = nullptr;
   DType wire = DType::f32;
@@ -23,16 +24,16 @@ struct AdasumVector {
 
   [[nodiscard]] std::int64_t elements() const { return tensor->elements(); }
   [[nodiscard]] std::int64_t bytes() const { return elements() * signed_size_of(wire); }
-  /// Writes elements of the input to `vector`, scaled.
+  /// Converts and scales elements of the input, and writes them to `vector`.
   void read(const Batch& batch, std::int64_t offset, std::int64_t elements,
             std::byte* vector) const;
-  /// Writes elements of `vector`, which it scales, to the output.
+  /// Scales elements of `vector` in place, and writes them to the output.
   void write(const Batch& batch, std::int64_t offset, std::int64_t elements,
              std::byte* vector) const;
 };
 
-/// The ranks beyond the largest power of two are first combined with the ranks from 0 on, and then
-/// pairs at growing distances. Each vector is combined into the first of the pair.
+/// Two ranks whose vectors are combined, into the first. The ranks beyond the largest power of two
+/// are combined with the ranks from 0 on; then follow pairs at growing distances.
 struct AdasumPair {
   int first = 0;
   int second = 0;

@@ -15,7 +15,7 @@
 namespace kolo::internal::backend {
 namespace {
 
-// Elements: slices begin at multiples of it, so that they are aligned.
+// Slices start at multiples of this many elements, so that they are aligned.
 constexpr std::int64_t granularity = 16;
 
 int index_of(int rank, const Batch& batch, fmt::format_string<int&> otherwise) {
@@ -84,6 +84,7 @@ DType combined_type(DType wire, DType result) {
   return result == DType::f64 ? DType::f64 : DType::f32;
 }
 
+/// The prescale applies once, on the inner level; the postscale and the divisor on the outer one.
 reduction::Arithmetic inner_arithmetic(const Batch& batch, DType wire, DType combined) {
   reduction::Arithmetic arithmetic = arithmetic_of(batch, wire, combined);
   arithmetic.postscale = 1.0;
@@ -122,7 +123,7 @@ std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
   std::string reason = "the allocator gave none";
   try {
     memory = tensor.allocate(rows_of_set);
-  } catch (...) {  // the program's own
+  } catch (...) {  // thrown by the program's allocator
     memory = nullptr;
     reason = message_of_current_exception();
   }
@@ -135,6 +136,7 @@ std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
 
 Slice slice_of(std::int64_t elements, int index, int size) {
   std::int64_t each = (elements + size - 1) / size;
+  // Short tensors are divided without alignment, so that more ranks take part.
   if (each >= granularity) each = (each + granularity - 1) / granularity * granularity;
   const std::int64_t begin = std::min(index * each, elements);
   return {begin, std::min(each, elements - begin)};
@@ -163,7 +165,7 @@ Windows::Windows(const Batch& batch, std::int64_t bytes)
       bytes_(bytes) {}
 
 bool Windows::next(Window& window) {
-  // The first rank has the most rows.
+  // The first rank has the most rows, so it decides whether any are left.
   while (tensor_ < tensors_.size() &&
          offset_ >= rows_of(*tensors_[tensor_], 0, size_) * tensors_[tensor_]->row_elements) {
     ++tensor_;

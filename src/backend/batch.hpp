@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the backends: checks, arithmetic, rows and slices of a batch.
+// Shared by all backends: validation, arithmetic, rows and slices of a batch.
 #pragma once
 
 #include <cstdint>
@@ -13,82 +13,81 @@
 
 namespace kolo::internal::backend {
 
-/// The index of `rank` in the batch's `ranks`. Throws InvalidArgument if it is not there.
+/// The index of `rank` in the batch's `ranks`. Throws InvalidArgument if it is not among them.
 [[nodiscard]] int index_of(int rank, const Batch& batch);
 
-/// The index of the broadcast's root in the batch's `ranks`; else InvalidArgument.
+/// The index of the broadcast's root in the batch's `ranks`. Throws InvalidArgument likewise.
 [[nodiscard]] int root_index(const Batch& batch);
 
-/// The one text of a string broadcast; else InvalidArgument.
+/// The text of a string broadcast. Throws InvalidArgument unless there is exactly one.
 [[nodiscard]] std::string& text_of(const Batch& batch);
 
-/// Throws InvalidArgument if the memory is not on the CPU, the reduction has no meaning for a
-/// tensor's type, or an allgather or alltoall lacks an allocator or counts.
+/// Throws InvalidArgument if the memory is not on the CPU, if the reduction is not defined for a
+/// tensor's type, or if an allgather or alltoall lacks an allocator or counts.
 void check(const Batch& batch);
 
 [[nodiscard]] inline bool is_adasum(const Batch& batch) {
   return batch.kind.type == OperationType::allreduce && batch.kind.op == ReduceOp::adasum;
 }
 
-/// Of elements of `wire`, to elements of `result` if given.
+/// The arithmetic of elements of `wire`, with results in `result` if given.
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire,
                                                   std::optional<DType> result = {});
 
-/// Of reductions in two levels: the type in which partial results of elements of `wire` are kept,
-/// if elements of `result` are wanted. Half types are not rounded between the levels.
+/// The type of partial results in a reduction with two levels, for elements of `wire` and results
+/// of type `result`. Half types are not rounded between the levels.
 [[nodiscard]] DType combined_type(DType wire, DType result);
 [[nodiscard]] inline DType combined_type(DType wire) { return combined_type(wire, wire); }
-/// Of the inner level, from elements of `wire` to partial results.
+/// The arithmetic of the inner level, from elements of `wire` to partial results.
 [[nodiscard]] reduction::Arithmetic inner_arithmetic(const Batch& batch, DType wire,
                                                      DType combined);
-/// Of the outer level, from partial results to results, both elements of `combined`.
+/// The arithmetic of the outer level, from partial results to results, all of type `combined`.
 [[nodiscard]] reduction::Arithmetic outer_arithmetic(const Batch& batch, DType combined);
 
-/// The numbers of rows that this rank sends, tensor by tensor: in an alltoall for each of the
-/// batch's `ranks`, in an allgather one number for all.
+/// The numbers of rows that this rank sends, tensor by tensor: one for each of the batch's `ranks`
+/// in an alltoall, one for all in an allgather.
 [[nodiscard]] std::vector<std::int64_t> sent_rows(const Batch& batch);
 
-/// Memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from each of
-/// the batch's `ranks`. Null if there are none and the allocator gives none. Throws BackendError.
+/// Allocates memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from
+/// each of the batch's `ranks`. May be null if there are no rows. Throws BackendError.
 [[nodiscard]] std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
                                   std::span<const std::int64_t> rows);
 
-/// The part of one rank in elements that are divided among the ranks.
+/// The part of one rank when elements are divided among the ranks.
 struct Slice {
   std::int64_t begin = 0;  // in elements
   std::int64_t elements = 0;
 };
 
-/// The part of `elements` that belongs to the rank with this index. Slices begin at multiples of 16
-/// elements where there are enough.
+/// The slice of the rank with this index. Slices start at multiples of 16 elements if there are
+/// enough elements.
 [[nodiscard]] Slice slice_of(std::int64_t elements, int index, int size);
 
-/// A window on all ranks' rows of a reducescatter's tensor: the elements at the same place in each
-/// rank's rows.
+/// A window on a reducescatter's tensor: the elements at the same place in the rows of each rank.
 struct Window {
   const BatchTensor* tensor = nullptr;
   DType wire = DType::u8;         // the type in which the elements travel
-  int size = 1;                   // ranks
-  std::int64_t offset = 0;        // of the first element in each rank's rows
-  std::int64_t max_elements = 0;  // of each rank
+  int size = 1;                   // the number of ranks
+  std::int64_t offset = 0;        // the first element's place in each rank's rows
+  std::int64_t max_elements = 0;  // the maximum for each rank
 
   [[nodiscard]] bool converts() const { return wire != tensor->dtype; }
-  /// On the wire, for each rank.
+  /// The maximum on the wire for each rank.
   [[nodiscard]] std::int64_t max_bytes() const { return max_elements * signed_size_of(wire); }
   [[nodiscard]] std::int64_t elements_of(int index) const;
-  /// In the tensor's input.
+  /// The start of the rank's elements in the tensor's input.
   [[nodiscard]] const std::byte* input_of(int index) const;
-  /// In the tensor's output.
+  /// The start of this rank's elements in the tensor's output.
   [[nodiscard]] std::byte* output() const;
 };
 
 /// Divides the tensors of a reducescatter into windows, which are the same on all ranks.
 class Windows {
  public:
-  /// A window has at most `bytes` on the wire, over all ranks.
+  /// A window has at most `bytes` on the wire, for all ranks together.
   Windows(const Batch& batch, std::int64_t bytes);
 
-  /// False if nothing is left.
+  /// Returns false after the last window.
   [[nodiscard]] bool next(Window& window);
 
  private:

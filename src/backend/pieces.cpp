@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t min_alone = 32 << 10;
 
-/// A run of each tensor. `make` gives its types and length.
+/// One run for each tensor. `make` sets the types and the length.
 template <typename Make>
 std::vector<Run> runs_of(const Batch& batch, Make make) {
   std::vector<Run> runs;
@@ -26,7 +26,7 @@ std::vector<Run> runs_of(const Batch& batch, Make make) {
   return runs;
 }
 
-/// Bytes that are read and written in one place.
+/// A run of bytes that are read and written in the same place.
 Run run_of(void* data, std::int64_t bytes) {
   auto* const place = static_cast<std::byte*>(data);
   return {{place, place, bytes}, DType::u8, DType::u8};
@@ -51,7 +51,7 @@ std::int64_t Piece::wire_bytes() const { return elements * signed_size_of(wire);
 Cutter::Cutter(std::vector<Run> runs, std::int64_t piece_bytes)
     : runs_(std::move(runs)), piece_bytes_(piece_bytes) {
   std::erase_if(runs_, [](const Run& run) { return run.part.elements == 0; });
-  // Short runs that lie between long ones, as the biases of a network, would each make a piece.
+  // Sort, so that short runs between long ones, such as the biases of a network, share pieces.
   const auto order = [this](const Run& run) {
     return travels_alone(run) ? std::tuple(true, DType{}, DType{})
                               : std::tuple(false, run.dtype, run.wire);
@@ -65,6 +65,7 @@ bool Cutter::next(Piece& piece) {
   if (first_ == runs_.size()) return false;
   piece.dtype = runs_[first_].dtype;
   piece.wire = runs_[first_].wire;
+  // Half types get half as many bytes: their arithmetic takes longer.
   const std::int64_t max_elements =
       piece_bytes_ / (is_half(piece.wire) ? 4 : signed_size_of(piece.wire));
   const bool alone = travels_alone(runs_[first_]);
@@ -113,6 +114,7 @@ BroadcastPieces::~BroadcastPieces() {
 NextPiece BroadcastPieces::next(Piece& piece) {
   if (cutter_.next(piece)) return NextPiece::piece;
   if (text_cut_) return NextPiece::none;
+  // The text is cut once its length, the first piece, has arrived.
   if (!length_arrived_ && !is_root_) return NextPiece::later;
   text_cut_ = true;
   cutter_ = Cutter({run_of(text_->data(), *length_)}, piece_bytes_);

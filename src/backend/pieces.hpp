@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the tensors of a batch, laid end to end, into pieces that travel one by one.
+// Divides the tensors of a batch, laid end to end, into pieces that travel one by one.
 #pragma once
 
 #include <cstddef>
@@ -14,47 +14,47 @@
 
 namespace kolo::internal::backend {
 
-/// The tensor's elements. `wire` is the type in which they travel.
+/// The elements of a tensor that are not cut yet. `wire` is the type in which they travel.
 struct Run {
   fusion::Part part;
   DType dtype = DType::u8;
   DType wire = DType::u8;
 };
 
-/// All tensors of an allreduce, in the types in which they travel.
+/// Runs of all tensors of an allreduce, in the types in which they travel.
 [[nodiscard]] std::vector<Run> element_runs(const Batch& batch);
-/// All tensors as bytes.
+/// Runs of all tensors as bytes.
 [[nodiscard]] std::vector<Run> byte_runs(const Batch& batch);
 
-/// Never mixes types.
+/// Consecutive elements of one type, from one or more tensors.
 struct Piece {
   std::vector<fusion::Part> parts{};
   DType dtype = DType::u8;
   DType wire = DType::u8;
   std::int64_t elements = 0;
 
-  /// True if the tensor itself can be sent from and received into.
+  /// True if the network can send from and receive into the tensor itself.
   [[nodiscard]] bool in_place() const { return parts.size() == 1 && dtype == wire; }
   [[nodiscard]] std::int64_t wire_bytes() const;
 };
 
-/// Cuts by the types and lengths of the runs only, so that all ranks get the same pieces. Short
-/// runs come first, those of a type together; long ones follow in their order.
+/// Cuts according to the types and lengths of the runs only, so that all ranks get the same pieces.
+/// Short runs come first, grouped by type; long runs follow in their order.
 class Cutter {
  public:
-  /// Pieces have at most `piece_bytes` on the wire; of the half types half of that, since their
-  /// arithmetic takes longer.
+  /// Pieces have at most `piece_bytes` on the wire; half of that for half types, whose arithmetic
+  /// takes longer.
   Cutter(std::vector<Run> runs, std::int64_t piece_bytes);
 
-  /// False if nothing is left.
+  /// Returns false after the last piece.
   [[nodiscard]] bool next(Piece& piece);
 
  private:
-  /// Long enough to travel without others, and so without being packed.
+  /// True if the run is long enough for pieces of its own, which need no packing.
   [[nodiscard]] bool travels_alone(const Run& run) const;
   void take(Run& run, std::int64_t room, Piece& piece);
 
-  std::vector<Run> runs_;  // the rest of them
+  std::vector<Run> runs_;  // the elements not cut yet
   std::size_t first_ = 0;
   std::int64_t piece_bytes_;
 };
@@ -62,24 +62,24 @@ class Cutter {
 /// The result of asking for the next piece: a piece, a piece that is not known yet, or the end.
 enum class NextPiece : std::uint8_t { piece, later, none };
 
-/// The pieces of a broadcast, of tensors or of a text, as bytes. Only the root knows the length of
-/// a text, so the first piece carries the length, and the other ranks derive the rest from it.
+/// The pieces of a broadcast of tensors or of a text, as bytes. Only the root knows the length of a
+/// text, so the first piece is the length, from which the other ranks derive the rest.
 class BroadcastPieces {
  public:
-  /// Throws InvalidArgument for a string broadcast of anything but one text.
+  /// Throws InvalidArgument for a string broadcast that has not exactly one text.
   BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes);
-  /// Leaks the memory of the length if it has not arrived: the network may still read or write it.
+  /// Leaks the memory of the length if it has not arrived: the network may still access it.
   ~BroadcastPieces();
   BroadcastPieces(const BroadcastPieces&) = delete;
   BroadcastPieces& operator=(const BroadcastPieces&) = delete;
 
   [[nodiscard]] NextPiece next(Piece& piece);
-  /// Call it when a piece has arrived in its tensors.
+  /// Call it when a piece has arrived in its tensors or in the text.
   void arrived(const Piece& piece);
 
  private:
   std::int64_t piece_bytes_;
-  std::string* text_ = nullptr;  // null: tensors
+  std::string* text_ = nullptr;  // null: a broadcast of tensors
   std::unique_ptr<std::int64_t> length_{};
   bool is_root_;
   bool length_arrived_ = true;

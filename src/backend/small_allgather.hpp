@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An allgather of a few bytes of each rank, over the backend for CPU tensors.
+// An allgather of a few bytes per rank, over the backend for CPU tensors.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace kolo::internal::backend {
 
-/// Every rank of the batch makes one, at the same place among its batches, with the same number of
-/// bytes.
+/// Every rank of the batch constructs one, at the same place among its batches and with the same
+/// number of bytes.
 class SmallAllgather {
  public:
-  /// It is the batch `part` of the sequence of `batch`.
+  /// Runs as the batch `part` of the sequence of `batch`.
   SmallAllgather(Backend& cpu, const Batch& batch, std::uint32_t part,
                  std::span<const std::byte> own);
   SmallAllgather(const SmallAllgather&) = delete;
@@ -24,8 +24,7 @@ class SmallAllgather {
 
   [[nodiscard]] Progress step() { return execution_->step(); }
   [[nodiscard]] Awaited waits_for() const { return execution_->waits_for(); }
-  /// Once done: a value out of those that came from the rank at this place among the batch's
-  /// `ranks`.
+  /// After completion: one of the values from the rank at this place among the batch's `ranks`.
   template <typename T>
   [[nodiscard]] T get(std::size_t place, std::size_t number = 0) const {
     return load<T>(all_.data() + place * own_.size(), static_cast<std::int64_t>(number));

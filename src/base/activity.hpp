@@ -10,7 +10,7 @@ namespace kolo::internal {
 enum class ProcessState : std::uint8_t {
   unknown,          // cannot be determined
   alive,            // runs or sleeps
-  stopped,          // by a signal (state T)
+  stopped,          // halted by a signal (state T)
   traced,           // held by a debugger (state t)
   uninterruptible,  // in a system call that does not end (state D)
   ended,            // gone, or a zombie
@@ -19,7 +19,7 @@ enum class ProcessState : std::uint8_t {
 /// A part of a batch's execution whose time is measured.
 enum class Phase : std::uint8_t { pack, reduce, unpack };
 
-/// Receives the phases of batches: by the driver, during a step.
+/// Receives the phases of batches. The driver calls it in the middle of a step of progress.
 class PhaseObserver {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

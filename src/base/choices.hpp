@@ -9,7 +9,7 @@ namespace kolo::internal {
 /// The transport of data between CPUs of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 
-/// What carries data between hosts.
+/// The transport of data between hosts.
 enum class Network : std::uint8_t { automatic, fabric, mpi };
 
 /// The transport of tensors on GPUs.

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/convert.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h, which includes this file once for each instruction set.
+// Included after foreach_target.h, which includes this file once for each instruction set.
 #include "base/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -13,6 +13,7 @@ namespace kolo::internal::HWY_NAMESPACE {
 #if KOLO_HAVE_VECTORS
 namespace {
 
+/// Converts while whole pairs of vectors remain, and returns the number of converted elements.
 template <class From, class To>
 std::int64_t convert_between(const std::byte* HWY_RESTRICT from, std::int64_t elements,
                              std::byte* HWY_RESTRICT to) {
@@ -42,7 +43,8 @@ std::int64_t narrow(DType half, const std::byte* from, std::int64_t elements, st
 
 }  // namespace
 
-/// Converts the elements that fill vectors, which are the first. Returns how many.
+/// Converts the leading elements that fill whole vectors, and returns their number. The caller
+/// converts the remaining elements one by one.
 std::int64_t convert_vectors(const std::byte* from, DType from_type, std::int64_t elements,
                              std::byte* to, DType to_type) {
   if (from_type == DType::f32) return narrow<PlainFormat<float>>(to_type, from, elements, to);

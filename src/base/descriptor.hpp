@@ -27,19 +27,19 @@ enum class OperationType : std::uint8_t {
   remove_process_set,
 };
 
-/// In place of the first length of a shape where ranks may differ in it: allgather and alltoall.
+/// Stands for the first length of a shape where ranks may differ in it: allgather and alltoall.
 inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
 
-/// Maximum number of elements of a tensor, and of all tensors of an operation: they can be counted,
-/// also in bytes.
+/// Maximum number of elements of a tensor, and of all tensors of an operation. Its limit keeps
+/// counts of elements and of bytes within an int64.
 inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 59;
 
 /// Maximum length of a name: one message may carry thousands of them, and its size is limited.
 inline constexpr std::size_t max_name_bytes = 64 << 10;
 
-/// The product of the lengths, without those of 0 and a first `any_length`. Nothing if a length is
-/// negative or the product exceeds `max_tensor_elements`. A length of 0 counts as 1, so that
-/// products of some of the lengths fit too.
+/// The product of the lengths. Lengths of 0 and a first `any_length` count as 1, so that products
+/// of some of the lengths fit too. Returns nothing if a length is negative or the product exceeds
+/// `max_tensor_elements`.
 [[nodiscard]] constexpr std::optional<std::int64_t> extent_of(
     std::span<const std::int64_t> lengths) {
   std::int64_t extent = 1;
@@ -51,7 +51,7 @@ inline constexpr std::size_t max_name_bytes = 64 << 10;
   return extent;
 }
 
-/// In place of a GPU's number, which differs from rank to rank.
+/// Replaces a GPU's index in descriptors: indices differ between ranks, and descriptors must match.
 inline constexpr Device own_gpu{DeviceType::cuda, -1};
 
 struct TensorSpec {
@@ -71,11 +71,11 @@ struct Descriptor {
   double postscale = 1.0;
   Compression compression = Compression::none;
   AverageOver average_over = AverageOver::all;
-  bool alone = false;        // travels in a batch of its own
-  int root = -1;             // of the world
+  bool alone = false;        // never fused with other operations
+  int root = -1;             // a rank of the world
   Device device{};           // the CPU or `own_gpu`
-  std::int64_t step = 0;     // of the optimizer that submitted it
-  RankSet ranks{};           // of the process set to be made
+  std::int64_t step = 0;     // the number of the optimizer step that submitted the operation
+  RankSet ranks{};           // the members of the process set to add
   std::int64_t removed = 0;  // the process set to be removed
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;

@@ -28,7 +28,7 @@ namespace kolo::internal {
   return 0;
 }
 
-/// For arithmetic with counts, which are signed.
+/// `size_of` as a signed number, for arithmetic with element counts.
 [[nodiscard]] constexpr std::int64_t signed_size_of(DType dtype) {
   return static_cast<std::int64_t>(size_of(dtype));
 }

@@ -13,8 +13,8 @@
 
 namespace kolo::internal {
 
-// Elements are read and written by memcpy, since memory given as void* may lie at any address;
-// compilers make the plain, vectorized access of it.
+// Elements are read and written by memcpy, since memory given as void* may lie at any address.
+// Compilers turn it into plain, vectorized accesses.
 template <typename T>
 [[nodiscard]] T load(const std::byte* from, std::int64_t index) {
   T value;

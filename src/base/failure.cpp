@@ -46,6 +46,7 @@ std::string message_of_current_exception() {
     return *error.what() == '\0' ? "an error without a message" : error.what();
   } catch (...) {
     const std::type_info* const type = abi::__cxa_current_exception_type();
+    // An exception of another language's runtime has no C++ type.
     if (type == nullptr) return "an exception of another language";
     int status = 0;
     const std::unique_ptr<char, decltype(&std::free)> name(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reason why an operation or a session fails: one type from the detection to the exception that
-// the user gets.
+// The reason why an operation or a session fails: one type carries it from the detection to the
+// exception that the user receives.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace kolo::internal {
 enum class FailureKind : std::uint8_t {
   mismatch,   // the ranks disagree about an operation
   peer_left,  // a rank has left, or was lost
-  stalled,    // ranks did not do their part in time
+  stalled,    // ranks were late by more than the stall timeout
   shut_down,  // this rank's session was shut down, or the process set removed
-  backend,    // an error of this rank; to the others it is a rank that has left
+  backend,    // an error of this rank; other ranks see it as `peer_left`
 };
 
 struct Failure {
   FailureKind kind = FailureKind::peer_left;
   std::string message{};
-  std::string tensor{};  // "": that of each operation, or none
-  RankSet ranks{};       // to blame
+  std::string tensor{};  // "" if the failure concerns no tensor, or each operation's own
+  RankSet ranks{};       // the ranks at fault
 
   friend bool operator==(const Failure&, const Failure&) = default;
 };
@@ -33,7 +33,7 @@ struct Failure {
 /// its departure.
 [[nodiscard]] Failure as_seen_by_others(const Failure& failure, int rank);
 
-/// The exception of include/kolo/error.hpp that has the kind's name.
+/// The exception of include/kolo/error.hpp with the name of the failure's kind.
 [[nodiscard]] std::exception_ptr to_exception(const Failure& failure);
 
 /// The message of the exception that is being handled, or its type if it does not derive from

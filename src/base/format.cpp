@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// `names` in the order of the enumerators.
+/// The name of `value`; `names` lists the enumerators in their order.
 template <typename Enumeration, std::size_t count>
 std::string_view name_in(const std::array<std::string_view, count>& names, Enumeration value) {
   static_assert(count == enumerator_count<Enumeration>);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How values are spelled in messages to users.
+// The spelling of values in messages to users.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two-byte floating-point types, as bits, to and from f32. Conversions to them round to
-// nearest, ties to even; NaN stays NaN. They compile without branches, so that loops over them
-// vectorize.
+// The two-byte floating-point types, stored as bits, and their conversions to and from f32.
+// Conversions to the half types round to nearest, ties to even; NaN stays NaN. They compile without
+// branches, so that loops over them vectorize.
 #pragma once
 
 #include <bit>
@@ -19,8 +19,8 @@ struct BF16 {
   std::uint16_t bits;
 };
 
-// After Fabian Giesen's float_to_half_fast3_rtne and half_to_float_fast5 (public domain): a float
-// addition shifts a subnormal's mantissa to its place, and rounds it.
+// The algorithms are Fabian Giesen's float_to_half_fast3_rtne and half_to_float_fast5 (public
+// domain). A float addition shifts a subnormal's mantissa to its place and rounds it.
 
 [[nodiscard]] constexpr float to_float(F16 half) {
   constexpr std::uint32_t exponent_mask = 0x7c00U << 13U;
@@ -65,6 +65,7 @@ struct BF16 {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   const std::uint32_t quiet = bits >> 16U | 0x40U;
+  // Truncation could clear all mantissa bits of a NaN and make it infinite: the quiet bit is set.
   const std::uint32_t rounded = (bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U;
   return {static_cast<std::uint16_t>(nan ? quiet : rounded)};
 }

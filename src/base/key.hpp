@@ -14,24 +14,25 @@ namespace kolo::internal {
 using SetId = std::int64_t;
 inline constexpr SetId world_set = 0;
 
-/// Numbers that no operation without a name reaches. Those of one kind are matched by them.
+/// Reserved numbers, which no unnamed operation reaches: all joins share one key, and all changes
+/// of process sets share another.
 inline constexpr std::uint64_t join_number = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint64_t set_change_number = join_number - 1;
 
-/// In a process set, a name, or the number of an operation without one.
+/// The identity of an operation within its process set: its name, or its number if it is unnamed.
 struct Key {
   std::string name{};
-  std::uint64_t number = 0;  // of the unnamed operations of the set; 0 where there is a name
+  std::uint64_t number = 0;  // counts the unnamed operations of the set; 0 if there is a name
   SetId set = world_set;
 
   [[nodiscard]] bool named() const { return !name.empty(); }
-  /// A join, or the change of a process set.
+  /// True for a join and for a change of the process sets.
   [[nodiscard]] bool reserved() const { return !named() && number >= set_change_number; }
   friend bool operator==(const Key&, const Key&) = default;
 };
 
-/// As messages have it: `"weight"`, or `#3` for the third operation without a name; with the
-/// process set if it is not the world.
+/// The spelling in messages: `"weight"`, or `#3` for the third unnamed operation; followed by the
+/// process set unless it is the world.
 [[nodiscard]] inline std::string to_string(const Key& key) {
   if (key.reserved()) return key.number == join_number ? "(join)" : "(change of process sets)";
   std::string text = key.named() ? '"' + key.name + '"' : '#' + std::to_string(key.number);

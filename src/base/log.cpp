@@ -36,7 +36,7 @@ Log& the_log() {
   return log;
 }
 
-/// Both list the same levels in the same order.
+/// Converts by value: both enumerations list the same levels in the same order.
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   static_assert(enumerator_count<LogLevel> == spdlog::level::n_levels &&
                 static_cast<int>(LogLevel::warning) == spdlog::level::warn &&

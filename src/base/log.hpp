@@ -15,14 +15,14 @@ namespace kolo::internal {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, critical, off };
 
-/// Writes one line if `level` is at least the one set.
+/// Writes one line if `level` is at least the level of `set_log_level`.
 void log(LogLevel level, std::string_view message);
 
-/// The same for messages that may be frequent: LogLimit decides for each kind which are written.
-/// The next one that is written reports how many were not.
+/// Like `log`, for messages that may be frequent: LogLimit decides for each kind which messages are
+/// written. The next written message of a kind reports how many were suppressed.
 void log_limited(LogLevel level, std::string_view kind, std::string_view message);
 
-/// Reports the messages that were not written, unless they were reported before.
+/// Reports the number of suppressed messages that no later message has reported.
 void write_suppressed();
 
 inline void info(std::string_view message) { log(LogLevel::info, message); }
@@ -34,8 +34,8 @@ void set_log_level(LogLevel level);
 /// Adds the rank to every further line.
 void set_log_rank(int rank);
 
-/// "trace", "debug", "info", "warning", "error", "critical" or "off" in any case, and Horovod's
-/// "fatal", which is critical.
+/// Parses "trace", "debug", "info", "warning", "error", "critical" or "off" in any case, and
+/// Horovod's "fatal", which means critical.
 [[nodiscard]] std::optional<LogLevel> parse_log_level(std::string_view text);
 
 /// Admits at most `max_in_window` messages of each kind in `window`. Not thread-safe.
@@ -47,14 +47,14 @@ class LogLimit {
 
   /// True if a message of this kind may be written at `now`.
   [[nodiscard]] bool admits(std::string_view kind, TimePoint now);
-  /// The number of messages of the kind that were not written since the last call.
+  /// The number of messages of the kind that were suppressed since the last call.
   [[nodiscard]] std::uint64_t take_suppressed(std::string_view kind);
   [[nodiscard]] std::vector<std::string> kinds() const;
 
  private:
   struct Tally {
-    TimePoint begin{};  // of the window
-    int written = 0;    // in it
+    TimePoint begin{};  // the start of the current window
+    int written = 0;    // messages written in the current window
     std::uint64_t suppressed = 0;
   };
   std::map<std::string, Tally, std::less<>> kinds_{};

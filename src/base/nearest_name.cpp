@@ -10,7 +10,7 @@
 namespace kolo::internal {
 namespace {
 
-/// The Levenshtein distance: characters to change, add or remove.
+/// The Levenshtein distance: the number of characters to change, add or remove.
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -27,13 +27,15 @@ std::size_t distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest_name(const std::string& wanted, std::span<const std::string> names) {
-  constexpr std::size_t max_length = 256;  // of names that are compared
+  constexpr std::size_t max_length = 256;  // longer names are not compared: the cost is quadratic
   std::string nearest;
+  // At most a third of the characters may differ, or one in a short name.
   std::size_t min_distance = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
   for (const std::string& name : names) {
     if (name.empty() || name == wanted || std::max(name.size(), wanted.size()) > max_length)
       continue;
     const std::size_t apart = distance(wanted, name);
+    // With as many changes as characters, nothing of the name would remain.
     if (apart >= min_distance || apart >= std::min(wanted.size(), name.size())) continue;
     min_distance = apart;
     nearest = name;

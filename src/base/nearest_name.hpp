@@ -6,8 +6,8 @@
 
 namespace kolo::internal {
 
-/// The name in `names` that differs from `wanted` probably by a misspelling in one of them, or ""
-/// if none does.
+/// The name in `names` of which `wanted` is most likely a misspelling (or the reverse), or "" if no
+/// name is similar enough.
 [[nodiscard]] std::string nearest_name(const std::string& wanted,
                                        std::span<const std::string> names);
 

@@ -19,7 +19,7 @@ struct FurthestReads {
       second = &use;
     }
   }
-  /// The one that reaches furthest and is not of `position`.
+  /// The read that reaches furthest among those of other positions than `position`.
   [[nodiscard]] const MemoryUse* other_than(std::size_t position) const {
     return first != nullptr && first->position == position ? second : first;
   }
@@ -35,8 +35,9 @@ bool overlaps(const MemoryUse* earlier, const MemoryUse& use) {
 Overlap find_overlap(std::vector<MemoryUse> uses) {
   std::erase_if(uses, [](const MemoryUse& use) { return use.begin == use.end; });
   std::ranges::sort(uses, is_before, &MemoryUse::begin);
-  // What was written so far is disjoint, so only the last of it may reach into the next. Each
-  // position reads once, so of two reads at most one is a position's own.
+  // The uses are visited by ascending address. The memory written so far is disjoint, so only the
+  // last write can reach into the next use. Among reads, the two that reach furthest are enough:
+  // each position reads once, so at most one of the two belongs to the use's own position.
   const MemoryUse* written = nullptr;
   FurthestReads read;
   for (const MemoryUse& use : uses) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether tensors of a list share memory.
+// Finds tensors of a list that share memory.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +38,11 @@ using Overlap = std::optional<std::pair<std::size_t, std::size_t>>;
 /// the memory that it writes.
 [[nodiscard]] KOLO_EXPORT Overlap find_overlap(std::vector<MemoryUse> uses);
 
-/// Of `count` tensors that are written; `use_of` returns the MemoryUse of a position. Allocates
-/// nothing if the tensors lie in memory as they are listed, or in reverse.
+/// The same for `count` tensors that are all written; `use_of` returns the MemoryUse of a position.
+/// Allocates nothing if the tensors lie in memory in the order of the list, or in reverse.
 template <typename UseOf>
 [[nodiscard]] Overlap find_overlap_of_written(std::size_t count, UseOf use_of) {
-  const std::less<> before;  // also of pointers into different arrays
+  const std::less<> before;  // unlike `<`, also orders pointers into different arrays
   const std::byte* lowest = nullptr;
   const std::byte* highest = nullptr;
   bool ascending = true;

@@ -15,6 +15,8 @@ RankSet RankSet::range(int first, int last) {
   return ranks;
 }
 
+/// Merges `next` with the last range if they overlap or touch, so that equal sets have equal
+/// ranges.
 void RankSet::append(const Range& next) {
   if (!ranges_.empty() && next.first <= ranges_.back().last + 1) {
     ranges_.back().last = std::max(ranges_.back().last, next.last);
@@ -71,6 +73,7 @@ RankSet RankSet::common(const RankSet& others) const {
     const int first = std::max(a->first, b->first);
     const int last = std::min(a->last, b->last);
     if (first <= last) both.ranges_.push_back({first, last});
+    // The range that ends first cannot meet any further range of the other set.
     ++(a->last < b->last ? a : b);
   }
   return both;

@@ -19,7 +19,7 @@ class RankSet {
   /// The ranks `first` to `last`, both included.
   static RankSet range(int first, int last);
   static RankSet of(int rank) { return range(rank, rank); }
-  /// In any order; a rank may be there twice.
+  /// The ranks may come in any order and more than once.
   static RankSet of(const std::vector<int>& ranks);
 
   void insert(const RankSet& other);
@@ -43,7 +43,7 @@ class RankSet {
   std::vector<Range> ranges_;
 };
 
-/// As messages have it: "0-2, 5".
+/// The spelling in messages: "0-2, 5".
 [[nodiscard]] std::string to_string(const RankSet& ranks);
 
 }  // namespace kolo::internal

@@ -24,7 +24,7 @@ constexpr std::array<std::uint32_t, rounds> constants{
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-// Of the square roots of the first eight.
+// The first 32 bits of the fractional parts of the square roots of the first eight primes.
 constexpr State begin{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
@@ -69,7 +69,7 @@ Digest sha256(std::span<const std::byte> bytes) {
   std::span<const std::byte> rest = bytes;
   for (; rest.size() >= block_bytes; rest = rest.subspan(block_bytes))
     add_block(state, rest.first(block_bytes));
-  // A bit, zeros, and the length in bits in the last eight bytes.
+  // The padding: a 1 bit, zeros, and the message's length in bits in the last eight bytes.
   std::array<std::byte, 2 * block_bytes> end{};
   std::ranges::copy(rest, end.begin());
   end[rest.size()] = std::byte{0x80};

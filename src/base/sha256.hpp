@@ -13,11 +13,11 @@ using Digest = std::array<std::byte, 32>;
 
 [[nodiscard]] Digest sha256(std::span<const std::byte> bytes);
 
-/// Of the parts one after the other.
+/// The HMAC of the concatenated parts.
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::initializer_list<std::span<const std::byte>> parts);
 
-/// In a time that does not tell where they differ.
+/// Compares in a time that does not depend on where the digests differ, against timing attacks.
 [[nodiscard]] bool is_same_digest(std::span<const std::byte> a, std::span<const std::byte> b);
 
 }  // namespace kolo::internal

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements in memory to and from vectors of the type in which they are computed. Compiled once for
-// each instruction set, hence the guard; for sources that include hwy/foreach_target.h.
+// Loads elements from memory into vectors of the type in which they are computed, and stores them.
+// For sources that include hwy/foreach_target.h: compiled once for each instruction set, hence the
+// unusual include guard.
 //
 // A format reads and writes pairs of vectors: 2 * Lanes(d) elements at any address. Its conversions
 // give the same bits as `computed` and `rounded` for each element.
@@ -19,7 +20,7 @@
 
 #include "base/half.hpp"
 
-// Without vector instructions, Highway has not every operation, and nothing would be gained.
+// Without vector instructions Highway lacks some operations, and vectors would gain nothing.
 #undef KOLO_HAVE_VECTORS
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 #define KOLO_HAVE_VECTORS 0
@@ -31,7 +32,7 @@ namespace kolo::internal::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// x86 converts f16 from AVX2 on.
+/// x86 has instructions that convert f16 from AVX2 on.
 inline constexpr bool converts_f16 = HWY_TARGET <= HWY_AVX2;
 
 template <class D>
@@ -46,7 +47,7 @@ HWY_INLINE T* as(std::byte* to) {
   return reinterpret_cast<T*>(to);
 }
 
-/// Types that are computed in themselves.
+/// Elements whose computation type is their own type.
 template <typename T>
 struct PlainFormat {
   using Element = T;
@@ -64,7 +65,7 @@ struct PlainFormat {
   }
 };
 
-/// The lower halves of the lanes of `a`, then those of `b`.
+/// Stores the lower halves of the lanes of `a`, then those of `b`.
 template <class D>
 HWY_INLINE void store_lower_halves(D /*d*/, Bits<D> a, Bits<D> b, std::byte* to) {
   const hn::Repartition<std::uint16_t, D> d16;
@@ -72,7 +73,7 @@ HWY_INLINE void store_lower_halves(D /*d*/, Bits<D> a, Bits<D> b, std::byte* to)
              as<std::uint16_t>(to));
 }
 
-/// f16 by integer arithmetic: `to_float` and `to_f16`, lane by lane.
+/// f16 by integer arithmetic: the algorithms of `to_float` and `to_f16` in each lane.
 struct SoftF16 {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
@@ -100,7 +101,7 @@ struct SoftF16 {
     return load(d, from);
   }
 
-  /// In the lower halves of the lanes.
+  /// The f16 bits, in the lower halves of the lanes.
   template <class D>
   static HWY_INLINE Bits<D> round(D d, hn::Vec<D> value) {
     const hn::RebindToUnsigned<D> du;
@@ -113,7 +114,8 @@ struct SoftF16 {
     const auto normal = hn::ShiftRight<13>(hn::Add(rebiased, odd));
     const auto shifted = hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, subnormal_shift));
     const auto subnormal = hn::Sub(hn::BitCast(du, shifted), subnormal_shift);
-    // Without their signs, the numbers compare as signed integers do.
+    // Magnitudes have no sign bit, so they compare correctly as signed integers, for which every
+    // instruction set has a comparison.
     const auto order = hn::BitCast(di, magnitude);
     const auto is_above = [&](std::uint32_t limit) HWY_ATTR {
       return hn::RebindMask(du, hn::Gt(order, hn::Set(di, static_cast<std::int32_t>(limit))));
@@ -144,7 +146,8 @@ struct HardF16 {
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
     const hn::RebindToSigned<D> di;
     const auto value = load_quiet(d, from);
-    // The sign is extended over the bits that are set in any NaN.
+    // The instruction makes a signaling NaN quiet; `to_float` does not. A NaN is therefore rebuilt
+    // from its bits: the sign is extended over the exponent bits, which are set in any NaN.
     const auto half = hn::LoadU(hn::Rebind<std::int16_t, D>(), as<std::int16_t>(from));
     const auto spread = hn::ShiftLeft<13>(hn::PromoteTo(di, half));
     const auto nan = hn::BitCast(d, hn::Or(spread, hn::Set(di, 0x70000000)));
@@ -155,6 +158,7 @@ struct HardF16 {
   static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
     const hn::Rebind<hwy::float16_t, D> d16;
     const hn::RebindToUnsigned<D> du;
+    // `to_f16` keeps only the sign of a NaN, whereas the instruction keeps its payload.
     const auto one_nan = hn::BitCast(d, hn::Set(du, 0x7fc00000U));
     const auto named = hn::IfThenElse(hn::IsNaN(value), hn::CopySign(one_nan, value), value);
     hn::StoreU(hn::DemoteTo(d16, named), d16, as<hwy::float16_t>(to));
@@ -167,8 +171,8 @@ struct HardF16 {
   }
 };
 
-/// `quiet`: a signaling NaN may become a quiet one, which makes no difference if the results are
-/// f16.
+/// `quiet` allows a signaling NaN to become quiet on loading. It saves instructions, and makes no
+/// difference if the results are f16.
 template <bool quiet>
 struct F16Format {
   using Element = F16;
@@ -195,7 +199,7 @@ struct F16Format {
 using ExactF16Format = F16Format<false>;
 using QuietF16Format = F16Format<true>;
 
-/// `to_bf16`, in the upper halves of the lanes.
+/// `to_bf16` in each lane. The result is in the upper halves of the lanes.
 template <class D>
 HWY_INLINE Bits<D> round_to_bf16(D /*d*/, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
@@ -232,8 +236,8 @@ struct BF16Format {
   }
 };
 
-/// bf16 where the order of the elements in the pair does not matter: those at even places in the
-/// one vector, those at odd places in the other. Nothing has to be shuffled.
+/// bf16 for computations that do not depend on the order of the elements in the pair: one vector
+/// holds the elements at even places, the other those at odd places. This needs no shuffles.
 struct SplitBF16Format {
   using Element = BF16;
   using Lane = float;
@@ -256,7 +260,7 @@ struct SplitBF16Format {
   }
 };
 
-/// f64 that is computed in f32, for conversions from and to the half types.
+/// f64 that is computed in f32, for conversions to and from the half types.
 struct NarrowF64Format {
   using Element = double;
   using Lane = float;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics while they are counted.
+// Counters behind `Statistics`.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace kolo::internal::diagnostics {
 
-/// One thread at a time adds, all may read. Relaxed: a reader wants each number by itself, and no
-/// other memory depends on it.
+/// One thread at a time adds; any thread may read. Relaxed: readers want each number by itself, and
+/// no other memory depends on it.
 class Counter {
  public:
   void add(std::uint64_t value = 1) { set(get() + value); }
@@ -28,7 +28,7 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-/// As Counter.
+/// A histogram of values, with the thread-safety of Counter.
 class Distribution {
  public:
   void add(std::uint64_t value) {
@@ -59,7 +59,7 @@ struct Counters {
   };
   Counter submitted{};
   Counter failed{};
-  std::array<OfType, enumerator_count<OperationType>> by_type{};  // of those that succeeded
+  std::array<OfType, enumerator_count<OperationType>> by_type{};  // operations that succeeded
   Counter batches{};
   Counter plans{};
   Counter plan_batches{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight record as a file: lines of JSON. docs/diagnosing.md describes them.
+// Writes the flight record as a file of JSON lines, described in docs/diagnosing.md.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-/// Gathers the lines.
+/// The lines of the file, and their number.
 class Lines {
  public:
   template <typename... Values>
@@ -73,8 +73,8 @@ void add_names(Lines& lines, const Names& names) {
                 json_string(*names[id].text), names[id].set, names[id].round, names[id].submitted);
 }
 
-// Pending operations have lines of their own: the ring may have lost the submission of one that
-// waits long beside busy ones.
+// Pending operations have lines of their own: by the time of the record, the ring may have lost the
+// submission of an operation that waits for long.
 void add_pending(Lines& lines, const PendingOperation& one) {
   lines.add(
       R"({{"pending":{},"round":{},"count":{},"ns":{},"state":"{}","batch":{},"operation":"{}",)"
@@ -109,8 +109,8 @@ bool write_at(const std::string& path, const fmt::memory_buffer& text) {
          std::fclose(file.release()) == 0;
 }
 
-/// A record is complete or not there. A device, a pipe or a link cannot be replaced by a file: the
-/// record is written into it.
+/// The file appears complete or not at all. A device, a pipe or a link cannot be replaced by a
+/// file, so the record is written into it directly.
 void write_file(const std::string& path, const fmt::memory_buffer& text) {
   std::error_code unreadable;
   const auto type = std::filesystem::symlink_status(path, unreadable).type();
@@ -154,7 +154,7 @@ void Recorder::write_or_warn(const std::string& reason, const Pending& pending) 
 
 std::string Recorder::usual_path() const {
   const std::filesystem::path directory = options_.directory == "off" ? "." : options_.directory;
-  std::error_code ignored;  // what it means shows when the file is made
+  std::error_code ignored;  // a failure shows when the file is created
   std::filesystem::create_directories(directory, ignored);
   return directory / flight_record_name(options_.session, options_.rank);
 }

@@ -15,7 +15,7 @@ unsigned byte_at(std::string_view text, std::size_t place) {
   return place < text.size() ? static_cast<unsigned char>(text[place]) : 0U;
 }
 
-/// The bytes of the UTF-8 character that begins there; 0 if none does.
+/// The length of the valid UTF-8 character at `place`; 0 if there is none.
 std::size_t character_at(std::string_view text, std::size_t place) {
   const unsigned first = byte_at(text, place);
   if (first < 0x80) return 1;
@@ -23,6 +23,7 @@ std::size_t character_at(std::string_view text, std::size_t place) {
   if (length == 0 || first > 0xF4) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte_at(text, place + i) & 0xC0) != 0x80) return 0;
+  // Other overlong forms, surrogates and code points above U+10FFFF show in the second byte.
   const unsigned second = byte_at(text, place + 1);
   const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
   const bool outside = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);

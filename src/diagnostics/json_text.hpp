@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text as JSON has it.
+// Text as a JSON string.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace kolo::internal::diagnostics {
 
-/// `text` in quotation marks. Bytes that are not UTF-8 become U+FFFD, so that every reader accepts
-/// the result.
+/// `text` in quotation marks, escaped. Bytes that are not UTF-8 become U+FFFD, so that every reader
+/// accepts the result.
 [[nodiscard]] std::string json_string(std::string_view text);
 
 }  // namespace kolo::internal::diagnostics

@@ -21,6 +21,8 @@ Names::Names(std::uint64_t kept) : kept_(kept), buckets_(initial_buckets, empty)
 std::uint32_t Names::find(std::string_view text, std::uint32_t set, std::uint64_t use) {
   const std::size_t hash = hash_of(text, set);
   const std::size_t mask = buckets_.size() - 1;
+  // Linear probing. Names are only forgotten by a rebuild of the table, so there are no deleted
+  // buckets.
   for (std::size_t bucket = hash & mask; buckets_[bucket] != empty; bucket = (bucket + 1) & mask) {
     Entry& entry = entries_[buckets_[bucket]];
     if (entry.hash != hash || entry.set != set || *entry.text != text) continue;
@@ -46,11 +48,13 @@ std::uint32_t Names::add(std::string_view text, std::uint32_t set, std::size_t h
   return id;
 }
 
-/// So that the table is at most a quarter full: what follows pays for it.
+/// Forgets old names and resizes the table to be at most a quarter full. It may be half full before
+/// the next call, so the cost is spread over the additions in between.
 void Names::make_room(std::uint64_t use) {
   bool forgot = false;
   for (std::uint32_t id = 0; id < entries_.size(); ++id) {
     Entry& entry = entries_[id];
+    // A name with pending operations is in use, however old its last submission is.
     if (entry.text == nullptr || entry.pending > 0 || use - entry.last_use <= kept_) continue;
     entry = {};
     free_.push_back(id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A signal by which a user asks for flight records.
+// The signal by which a user requests flight records.
 #pragma once
 
 #include <csignal>
@@ -8,17 +8,17 @@
 
 namespace kolo::internal::diagnostics {
 
-/// While it lives, the signal is counted. The handler that was there before is called too; a
-/// signal that would have ended the process does not. The program may install a handler of its own
-/// afterwards, and call this one from it. One at a time.
+/// Counts the signal as long as it lives. The previous handler is called too; a signal that would
+/// have ended the process no longer does. The program may install its own handler afterwards and
+/// call this one from it. One object at a time.
 class RecordSignal {
  public:
-  /// 0: no signal.
+  /// 0 means no signal.
   explicit RecordSignal(int signal);
   ~RecordSignal();
   RecordSignal& operator=(RecordSignal&&) = delete;
 
-  /// True if it came since this was asked last. By one thread at a time.
+  /// True if the signal has arrived since the last call. One thread at a time may call it.
   [[nodiscard]] bool came();
 
  private:
@@ -26,7 +26,7 @@ class RecordSignal {
   unsigned seen_ = 0;
 };
 
-/// "SIGUSR1", "USR2", "HUP", "QUIT" or "WINCH", in capitals.
+/// Accepts "USR1", "USR2", "HUP", "QUIT" and "WINCH", also with the prefix "SIG", in capitals.
 [[nodiscard]] std::optional<int> parse_signal(std::string_view text);
 
 }  // namespace kolo::internal::diagnostics

@@ -17,10 +17,11 @@ namespace {
 
 constexpr std::size_t max_notes = 64;
 
-/// A smaller batch takes so little time that the beginning of the pass stands for its end.
+/// A smaller batch counts as done at the beginning of the driver's pass, which saves a clock read:
+/// it takes hardly any time.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
 
-/// Phases so close to each other are shown as one.
+/// Phases of one kind that are closer to each other are shown as one.
 constexpr std::chrono::microseconds gap{2};
 
 struct PhaseInfo {
@@ -39,7 +40,7 @@ std::uint64_t nanoseconds(Clock::duration duration) {
       0, std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count()));
 }
 
-/// The statistics' file of a rank; "" if it writes none.
+/// The statistics file of a rank; "" if the rank writes none.
 std::string statistics_file(const std::string& path, int rank) {
   return path == "stderr" ? "" : path_of_rank(path, rank);
 }
@@ -65,7 +66,7 @@ void write_statistics(const std::string& path, int rank, const Statistics& stati
 void require_writable_statistics(const std::string& path, int rank) {
   const std::string own = statistics_file(path, rank);
   if (own.empty()) return;
-  const std::ofstream file(own, std::ios::app);  // what an earlier session has written stays
+  const std::ofstream file(own, std::ios::app);  // keeps the statistics of an earlier session
   if (!file) throw InvalidArgument(statistics_refusal(own));
 }
 
@@ -95,6 +96,7 @@ Tag Recorder::submitted(const Subject& subject, TimePoint now, const Tag& previo
           .bytes = subject.bytes,
           .type = descriptor.type,
           .dtype = descriptor.tensors.empty() ? DType::u8 : descriptor.tensors.front().dtype};
+  // A name keeps its number until names are forgotten.
   const bool known = previous.name != no_name && previous.losses == names_.losses();
   tag.name = known ? previous.name
                    : names_.find(subject.name, static_cast<std::uint32_t>(subject.set),
@@ -113,7 +115,8 @@ bool Recorder::submitted_again(Tag& tag, TimePoint now) {
 void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
   counters_.submitted.add();
   tag.submitted = now;
-  // Compared first: `event_of` would wait for the store of half of the word that it reads.
+  // Compared before it is stored: `event_of` would read a wider word right after the store of half
+  // of it, and stall until the store has reached the cache.
   if (tag.round != round_) tag.round = round_;
   Names::Entry& entry = names_[tag.name];
   entry.last_use = counters_.submitted.get();
@@ -145,6 +148,7 @@ void Recorder::finished(const Tag& tag, std::uint64_t batch, const BatchTimes& t
 void Recorder::answered(const Tag& tag, TimePoint now) {
   counters_.by_type[static_cast<std::size_t>(tag.type)].operations.add();
   end_operation(EventKind::finished, tag, no_batch, {now, now});
+  // After a join, all ranks count the operations of each name from 0 again.
   if (tag.type == OperationType::join) ++round_;
 }
 
@@ -191,7 +195,8 @@ void Recorder::on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimeP
   Open* const open = find(batch);
   if (open == nullptr) return;
   open->spent[static_cast<std::size_t>(phase)] += nanoseconds(end - begin);
-  if (begin < open->started) {  // while it was prepared: outside of its span
+  // Phases during the preparation of a batch precede its span in the timeline.
+  if (begin < open->started) {
     open->before += nanoseconds(end - begin);
     return;
   }
@@ -235,6 +240,7 @@ void Recorder::add_up_phases(const Open& open, std::uint64_t whole, TimePoint no
                   .type = open.batch.type,
                   .dtype = open.batch.dtype});
   }
+  // The time outside of phases is spent waiting for other ranks.
   counters_.waiting.add(whole - std::min(whole, spent));
   show_last_phase(open);
 }
@@ -248,6 +254,7 @@ void Recorder::plans(std::uint64_t begun, std::uint64_t batches, bool live, Time
   counters_.plans.set(begun);
   if (in_plan_) note(EventKind::plan_ended, "", now, begun);
   if (begins) note(EventKind::plan_begun, "", now, begun);
+  // The plan has begun and ended since the last call.
   if (begins && !live) note(EventKind::plan_ended, "", now, begun);
   in_plan_ = live;
 }
@@ -275,7 +282,7 @@ void Recorder::end() {
     write_statistics(std::exchange(options_.statistics, ""), options_.rank, statistics());
 }
 
-/// Until the first phase it is the wait for it.
+/// Shows the latest phase. Before the first phase, this is the wait for it.
 void Recorder::show_last_phase(const Open& open) {
   if (timeline_ == nullptr || open.track == 0) return;
   timeline_->push({.begin = open.last_begin,

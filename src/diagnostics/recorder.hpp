@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session did: it goes into the flight record, the statistics and the timeline.
+// Records the events of a session for the flight record, the statistics and the timeline.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct RecorderOptions {
   std::uint64_t session = 0;  // the same on all ranks
   int rank = 0;
   int size = 1;
-  std::size_t events = 0;       // kept for the flight record
+  std::size_t events = 0;       // how many events the flight record keeps
   std::string directory = ".";  // for flight records of faults; "off": none are written
   int signal = 0;               // requests a flight record; 0: none
   std::string statistics{};     // destination at the end: a path or "stderr"; "": none
@@ -37,18 +37,19 @@ void require_writable_statistics(const std::string& path, int rank);
 /// The recorder's data about an operation, stored in the operation until that is done.
 struct Tag {
   TimePoint submitted{};
-  std::uint64_t count = 0;  // as in Event
+  std::uint64_t count = 0;  // `Event::count`
   std::uint32_t name = no_name;
   std::uint32_t round = 0;
-  std::uint64_t losses = 0;  // the name table's: `name` is valid until that number grows
-  std::uint32_t track = 0;   // of the timeline with this number
+  /// `Names::losses` at the lookup: `name` is valid until that number grows.
+  std::uint64_t losses = 0;
+  std::uint32_t track = 0;  // the operation's track in the timeline with the number `timeline`
   std::uint32_t timeline = 0;
   std::int64_t bytes = 0;
   OperationType type = OperationType::barrier;
-  DType dtype = DType::u8;  // of the first tensor
+  DType dtype = DType::u8;  // the dtype of the first tensor
 };
 
-/// An operation as it is submitted. A name, or a number.
+/// An operation at its submission. It has a name or a number.
 struct Subject {
   std::string_view name{};  // "": none
   std::uint64_t number = 0;
@@ -57,15 +58,15 @@ struct Subject {
   const Descriptor& descriptor;
 };
 
-/// An operation that is not done.
+/// An operation that is not finished.
 struct PendingOperation {
   Tag tag;
   const Descriptor* descriptor = nullptr;
-  bool executing = false;   // else it is negotiated
-  std::uint64_t batch = 0;  // if it is executing
+  bool executing = false;   // false: it is still negotiated
+  std::uint64_t batch = 0;  // valid if `executing`
 };
 
-/// Gives out the lowest number that is free.
+/// Hands out the lowest free number.
 class TrackPool {
  public:
   [[nodiscard]] std::uint32_t take();
@@ -76,9 +77,9 @@ class TrackPool {
   std::vector<bool> taken_{};
 };
 
-/// Called by the driver only; any thread may call `statistics`. If only the flight record and the
-/// counters are kept, an operation costs about ten nanoseconds, no allocation once its name is
-/// known, and no clock read.
+/// Only the driver calls it; `statistics` may be called by any thread. If neither statistics nor a
+/// timeline are written, an operation costs about ten nanoseconds, no clock read, and no allocation
+/// once its name is known.
 class Recorder : public PhaseObserver {
  public:
   using Pending = std::vector<PendingOperation>;
@@ -87,18 +88,19 @@ class Recorder : public PhaseObserver {
 
   // ---- operations: submitted, then finished in a batch, answered or failed ----
 
-  /// Before anything else of the operation. `previous`: of an earlier operation with the same name
-  /// and set, which saves the lookup of the name; or new.
+  /// Precedes every other call for the operation. `previous`, the tag of an earlier operation with
+  /// the same name and set, saves the lookup of the name; it may be a default Tag.
   [[nodiscard]] Tag submitted(const Subject& subject, TimePoint now, const Tag& previous = {});
-  /// The operation of this tag, which has a name, is submitted once more, with nothing changed.
-  /// False if its name was forgotten: then nothing is done, and `submitted` is to be called.
+  /// The named operation of this tag is submitted once more, unchanged. Returns false, without any
+  /// effect, if the name was forgotten; then call `submitted`.
   [[nodiscard]] bool submitted_again(Tag& tag, TimePoint now);
   struct BatchTimes {
     TimePoint agreed{};
     TimePoint done{};
   };
   void finished(const Tag& tag, std::uint64_t batch, const BatchTimes& times);
-  /// Answered by a number, without a batch. When all ranks have joined, counting begins anew.
+  /// The operation was answered by a number, without a batch. Once all ranks have joined, the
+  /// counts of operations start anew.
   void answered(const Tag& tag, TimePoint now);
   void failed(const Tag& tag, TimePoint now);
 
@@ -113,12 +115,12 @@ class Recorder : public PhaseObserver {
     std::int64_t bytes = 0;
   };
   void batch_started(const Batch& batch, TimePoint now);
-  /// Of a batch that has started.
+  /// Receives a phase of a started batch.
   void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override;
-  /// Of a batch that is done now. `pass` is the beginning of the driver's pass: it stands for the
-  /// end of a small batch, which is not worth a clock read.
+  /// The times of a batch that is done now. `pass` is the beginning of the driver's pass; it serves
+  /// as the end of a small batch, which is not worth a clock read.
   [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint pass);
-  /// After its operations have finished.
+  /// Call after the operations of the batch have finished.
   void batch_done(std::uint64_t batch, TimePoint now);
   /// True if batches that start now should report their phases.
   [[nodiscard]] bool wants_phases() const {
@@ -136,36 +138,39 @@ class Recorder : public PhaseObserver {
     counters_.message_bytes_received.add(bytes);
   }
   void woke() { counters_.wakes.add(); }
-  /// How many plans have begun, how many batches came from plans, and whether one is live.
+  /// Updates the number of plans begun, the number of batches from plans, and whether a plan is
+  /// live.
   void plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now);
-  /// Something that happened to the session. `text` is kept for the flight record.
+  /// Records an event of the session. The flight record keeps `text`.
   void note(EventKind kind, const std::string& text, TimePoint now, std::uint64_t count = 0);
 
-  /// Null: no timeline.
+  /// A null timeline ends the recording of spans.
   void set_timeline(std::shared_ptr<Timeline> timeline);
   [[nodiscard]] const std::shared_ptr<Timeline>& timeline() const { return timeline_; }
 
   /// Thread-safe.
   [[nodiscard]] Statistics statistics() const { return counters_.read(); }
 
-  /// The session is over: ends the timeline, and writes the statistics.
+  /// Ends the session: closes the timeline and writes the statistics.
   void end();
 
   // ---- flight records; flight_record.cpp ----
 
-  /// True before the first fault, if it is to be written down: `fault` wants what is pending then.
+  /// True until the first fault, if faults are to be recorded. Then `fault` needs the pending
+  /// operations.
   [[nodiscard]] bool expects_fault() const {
     return options_.events > 0 && options_.directory != "off" && !had_fault_;
   }
-  /// Something went wrong that is no matter of a single operation. Only the first one is written
-  /// down: what follows is its consequence.
+  /// Records a fault of the session as a whole. Only the first one writes a flight record, since
+  /// later ones are usually its consequences.
   void fault(EventKind kind, const std::string& text, const Pending& pending, TimePoint now);
 
   /// True if a signal has requested a record since the last call.
   [[nodiscard]] bool asked_by_signal() { return signal_.came(); }
   void write_asked_for(const Pending& pending) const;
-  /// Puts the record in place of what is at `path` when it is whole; `""`: the path that records of
-  /// faults have. Returns the path. Throws InvalidArgument if that cannot be done.
+  /// Writes the record, which replaces the file at `path` only when it is complete. An empty `path`
+  /// means the path for faults. Returns the path. Throws InvalidArgument if the file cannot be
+  /// written.
   std::string write(const std::string& path, const std::string& reason,
                     const Pending& pending) const;
 
@@ -181,13 +186,13 @@ class Recorder : public PhaseObserver {
   struct Open {
     Batch batch;
     TimePoint started;
-    std::uint32_t track = 0;  // 0: it is not in the timeline
+    std::uint32_t track = 0;  // 0: not shown in the timeline
     Phase last = Phase::pack;
     TimePoint last_begin{};
-    TimePoint last_end{};  // of phases so far
+    TimePoint last_end{};  // the end of the latest phase
     bool any = false;
-    std::array<std::uint64_t, enumerator_count<Phase>> spent{};  // nanoseconds of each
-    std::uint64_t before = 0;  // nanoseconds of phases before it started
+    std::array<std::uint64_t, enumerator_count<Phase>> spent{};  // nanoseconds of each phase
+    std::uint64_t before = 0;  // nanoseconds of phases before the start
   };
 
   void begin_operation(Tag& tag, bool named, TimePoint now);
@@ -221,7 +226,7 @@ class Recorder : public PhaseObserver {
   TrackPool batch_tracks_{};
 };
 
-/// The name of a flight record: all ranks of a session begin theirs alike.
+/// The file name of a flight record. The names of all ranks of a session have a common prefix.
 [[nodiscard]] std::string flight_record_name(std::uint64_t session, int rank);
 
 }  // namespace kolo::internal::diagnostics

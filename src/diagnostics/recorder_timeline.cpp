@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the recorder shows in the timeline.
+// The recorder's part of the timeline.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,7 @@ std::uint32_t TrackPool::take() {
 }
 
 void Recorder::set_timeline(std::shared_ptr<Timeline> timeline) {
-  // What is open now was not begun in the next one, if there is one.
+  // Tracks belong to one timeline: the ends of batches that are open now must not go to the next.
   for (Open& open : open_) open.track = 0;
   batch_tracks_.clear();
   shared_tracks_.clear();
@@ -57,7 +57,8 @@ void Recorder::show(const Tag& tag, std::uint64_t batch, const BatchTimes& times
                    .failed = failed});
 }
 
-/// The batch's track; 0 if it is not shown.
+/// Shows the beginning of a batch. Returns its track; 0 if the span was dropped or there is no
+/// timeline.
 std::uint32_t Recorder::show_batch(const Batch& batch, TimePoint now) {
   if (timeline_ == nullptr) return 0;
   const std::uint32_t place = batch_tracks_.take();

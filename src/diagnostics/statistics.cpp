@@ -36,8 +36,10 @@ double Histogram::mean() const noexcept {
   return count == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(count);
 }
 
+/// The upper bound of the bucket in which the quantile lies; bucket i holds values of i binary
+/// digits.
 std::uint64_t Histogram::quantile(double q) const noexcept {
-  std::uint64_t all = 0;  // not `count`, which may be of another moment
+  std::uint64_t all = 0;  // not `count`, which may have been read at another moment
   for (const std::uint64_t bucket : buckets) all += bucket;
   const double wanted = q * static_cast<double>(all);
   std::uint64_t below = 0;

@@ -9,7 +9,7 @@
 namespace kolo::internal::diagnostics {
 namespace {
 
-// The driver never rings: that would cost it more than a span does.
+// The writer polls: a wake-up would cost the driver more than the span itself.
 constexpr std::chrono::milliseconds poll_interval{10};
 constexpr std::size_t max_buffered = 1 << 16;  // bytes
 
@@ -20,6 +20,8 @@ Timeline::Timeline(const std::string& path, int rank, std::size_t capacity)
 
 Timeline::~Timeline() { close(); }
 
+/// Every open batch reserves a place in the queue, so that its end is never dropped: viewers nest
+/// the beginnings and ends of a track.
 bool Timeline::push(Span span) {
   const bool begins = span.kind == Span::Kind::batch_begin;
   if (span.kind == Span::Kind::batch_end) --open_batches_;
@@ -33,6 +35,7 @@ void Timeline::write(int rank) {
   std::uint64_t dropped = 0;
   std::unique_lock lock(mutex_);
   for (bool last = false; !last;) {
+    // `stopping_` is read before the queue, so that all spans pushed before `close` are written.
     last = stopped_.wait_for(lock, poll_interval, [this] { return stopping_; });
     lock.unlock();
     queue_.take([&](const Span& span) {

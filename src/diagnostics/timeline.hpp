@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A timeline while it is written: by a thread of its own, so that no step waits for a file.
+// A timeline under construction. A thread of its own writes it, so that no step waits for a file.
 #pragma once
 
 #include <atomic>
@@ -16,23 +16,26 @@
 
 namespace kolo::internal::diagnostics {
 
-/// One thread pushes and one takes. When it is full, spans are dropped and counted.
+/// A lock-free queue between one thread that pushes and one that takes. If it is full, spans are
+/// dropped and counted.
 class SpanQueue {
  public:
   /// `capacity` is a power of two.
   explicit SpanQueue(std::size_t capacity) : spans_(capacity), mask_(capacity - 1) {}
 
-  /// False if it was dropped. `reserve`: room for so many more that are sure to come.
+  /// Returns false if the span was dropped. `reserve` is the number of places to leave free for
+  /// later spans that must not be dropped.
   bool push(Span span, std::size_t reserve) {
     const std::size_t tail = tail_.load(std::memory_order_relaxed);  // only this thread writes it
-    // Acquire: the place behind `head_` is written again only once the reader is done with it.
+    // Acquire pairs with the release in `take`: the place of a span is written again only after the
+    // reader is done with it.
     const std::size_t used = tail - head_.load(std::memory_order_acquire);
     if (used + reserve >= spans_.size()) {
       dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
       return false;
     }
     spans_[tail & mask_] = std::move(span);
-    tail_.store(tail + 1, std::memory_order_release);  // with it the reader sees the span
+    tail_.store(tail + 1, std::memory_order_release);  // publishes the span
     return true;
   }
 
@@ -53,7 +56,7 @@ class SpanQueue {
  private:
   std::vector<Span> spans_;
   std::size_t mask_;
-  // On cache lines of their own: each is written by another thread, for every span.
+  // Separate cache lines: the two threads write these for every span.
   alignas(64) std::atomic<std::size_t> head_{0};
   alignas(64) std::atomic<std::size_t> tail_{0};
   std::atomic<std::uint64_t> dropped_{0};
@@ -63,9 +66,9 @@ class Timeline {
  public:
   static constexpr std::size_t default_capacity = std::size_t{1} << 15;
 
-  /// Throws InvalidArgument if the file cannot be made. `capacity` is a power of two.
+  /// Throws InvalidArgument if the file cannot be created. `capacity` is a power of two.
   Timeline(const std::string& path, int rank, std::size_t capacity = default_capacity);
-  /// Closes it.
+  /// Calls `close`.
   ~Timeline();
   Timeline& operator=(Timeline&&) = delete;
 
@@ -91,14 +94,14 @@ class Timeline {
   std::thread thread_;
 };
 
-/// `path` with the rank in place of each `%r`. "" if this rank is to write nothing: there is none,
-/// and it is not rank 0.
+/// `path` with each `%r` replaced by the rank. "" if this rank writes no file: without `%r`, only
+/// rank 0 does.
 [[nodiscard]] std::string path_of_rank(const std::string& path, int rank);
 
-/// Of this rank; null if it is to write nothing. Throws InvalidArgument.
+/// Opens this rank's timeline; null if the rank writes none. Throws InvalidArgument.
 [[nodiscard]] std::shared_ptr<Timeline> open_timeline(const std::string& path, int rank);
 
-/// `path` for one session of several, with its number before the extension.
+/// `path` with the session's number inserted before the extension.
 [[nodiscard]] std::string path_of_session(const std::string& path, std::uint64_t number);
 
 }  // namespace kolo::internal::diagnostics

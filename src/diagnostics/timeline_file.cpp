@@ -54,6 +54,7 @@ std::string batch_arguments(const Span& span) {
 TimelineFile::TimelineFile(const std::string& path)
     : path_(path), second_path_(path + '~'), shown_{open_file(path)} {
   if (shown_.descriptor < 0) throw InvalidArgument(refusal(path));
+  // A pipe or a device cannot exchange names with a file.
   if (is_regular(shown_.descriptor)) second_.descriptor = open_file(second_path_);
   append(shown_, beginning, /*last=*/true);
   missed_ = beginning;
@@ -84,6 +85,8 @@ void TimelineFile::flush() {
   if (second_.descriptor >= 0) {
     append(second_, missed_, /*last=*/false);
     append(second_, events, /*last=*/true);
+    // At every moment, `path` names a file that ends with `ending`. The file that loses the name
+    // lacks these events, and gets them at the next flush.
     if (::renameat2(AT_FDCWD, second_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) ==
         0) {
       std::swap(shown_, second_);
@@ -98,7 +101,7 @@ void TimelineFile::flush() {
   buffer_.clear();
 }
 
-/// Over the end that was there, and, if it is the last part, with an end of its own.
+/// Overwrites the previous ending. With `last`, the text is followed by a new ending.
 void TimelineFile::append(File& file, std::string_view events, bool last) {
   std::string text(events);
   if (last) text += ending;
@@ -106,6 +109,7 @@ void TimelineFile::append(File& file, std::string_view events, bool last) {
   file.end += static_cast<std::int64_t>(events.size());
 }
 
+/// Continues after interruptions and partial writes. The first error ends all writing.
 void TimelineFile::write(const File& file, std::string_view text, std::int64_t place) {
   while (error_.empty() && !text.empty()) {
     const ::ssize_t written = ::pwrite(file.descriptor, text.data(), text.size(), place);
@@ -181,6 +185,8 @@ void TraceEvents::add(const Span& span) {
   }
 }
 
+/// One event for the negotiation and one for the execution. An operation without a batch, such as a
+/// failed one, has only the first.
 void TraceEvents::add_operation(const Span& span) {
   const bool executed = span.batch != no_batch;
   const auto arguments = [&] {

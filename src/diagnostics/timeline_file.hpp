@@ -14,13 +14,13 @@
 
 namespace kolo::internal::diagnostics {
 
-/// The file holds a whole array at any moment after construction, however the process ends. A kill
-/// during a write would leave half an array, so there are two files, `path` and `path~`: each flush
-/// writes into the second what it lacks, then the two exchange their names. If names cannot be
-/// exchanged, there is one file, written in place. One thread at a time.
+/// The file holds a complete array at any moment after construction, however the process ends. A
+/// kill during a write would leave half an array, so there are two files, `path` and `path~`: each
+/// flush brings the second file up to date, then the two exchange their names. If names cannot be
+/// exchanged, there is only one file, written in place. One thread at a time.
 class TimelineFile {
  public:
-  /// Makes the file, or empties it. Throws InvalidArgument.
+  /// Creates or empties the file. Throws InvalidArgument.
   explicit TimelineFile(const std::string& path);
   ~TimelineFile();
   TimelineFile& operator=(TimelineFile&&) = delete;
@@ -28,19 +28,19 @@ class TimelineFile {
   /// `event` is one JSON object.
   void add(std::string_view event);
 
-  /// Writes what was added. After an error, which is kept, nothing is written any more.
+  /// Writes the events added so far. After an error, which is kept, nothing more is written.
   void flush();
-  /// The last flush: there is one file from now on.
+  /// Flushes for the last time and removes the second file.
   void finish();
   [[nodiscard]] std::size_t buffered() const { return buffer_.size(); }
 
-  /// What went wrong, or "".
+  /// The first error, or "".
   [[nodiscard]] const std::string& error() const { return error_; }
 
  private:
   struct File {
     int descriptor = -1;
-    std::int64_t end = 0;  // of the events in it
+    std::int64_t end = 0;  // the offset behind the last event
   };
 
   void append(File& file, std::string_view events, bool last);
@@ -49,32 +49,32 @@ class TimelineFile {
 
   std::string path_;
   std::string second_path_;
-  File shown_{};   // at `path`
-  File second_{};  // none: written in place
+  File shown_{};   // the file at `path`
+  File second_{};  // no descriptor: events are written in place
   bool any_ = false;
-  std::string missed_{};  // what the second file lacks
+  std::string missed_{};  // events that the second file lacks
   fmt::memory_buffer buffer_{};
   std::string error_{};
 };
 
-/// A piece of a timeline. What the members mean depends on the kind.
+/// An entry of a timeline. The kind determines the meaning of the other members.
 struct Span {
   enum class Kind : std::uint8_t {
-    operation,    // from `begin` to `agreed` negotiated, then executed until `end`
+    operation,    // negotiated from `begin` to `agreed`, then executed until `end`
     batch_begin,  // at `begin`
-    phase,        // of a batch, `what`, from `begin` to `end`
+    phase,        // the phase `what` of a batch, from `begin` to `end`
     batch_end,    // at `end`
-    instant,      // at `begin`, `text`
+    instant,      // an event of the session at `begin`, with `text`
   };
 
   TimePoint begin{};
   TimePoint agreed{};
   TimePoint end{};
   std::uint64_t batch = no_batch;
-  std::uint64_t count = 0;  // operations of a batch
+  std::uint64_t count = 0;  // the number of operations of a batch
   std::int64_t bytes = 0;
-  std::shared_ptr<const std::string> text{};  // the operation's name; null: none
-  const char* what = nullptr;                 // static
+  std::shared_ptr<const std::string> text{};  // the name of an operation; null: none
+  const char* what = nullptr;                 // a string literal
   std::uint32_t track = 0;
   std::uint32_t set = 0;
   Kind kind = Kind::instant;
@@ -83,24 +83,24 @@ struct Span {
   bool failed = false;
 };
 
-/// Tracks, which the format calls threads. Operations that share one never overlap.
+/// Numbers of tracks, which the format calls threads. Operations on one track never overlap.
 inline constexpr std::uint32_t session_track = 1;
 inline constexpr std::uint32_t dropped_track = 2;
 inline constexpr std::uint32_t first_batch_track = 10;
 inline constexpr std::uint32_t first_shared_track =
-    1000;  // of operations without a track of their own
+    1000;  // for operations without a track of their own
 inline constexpr std::uint32_t first_named_track = 100000;
 
-/// Names of operations are cut to so many bytes.
+/// Longer names of operations are cut.
 inline constexpr std::size_t max_text = 512;
 
-/// Writes spans in the words of the format. Each track is named before its first event.
+/// Writes spans as events of the format. Each track is named before its first event.
 class TraceEvents {
  public:
   TraceEvents(TimelineFile& file, int rank);
 
   void add(const Span& span);
-  /// That spans were dropped before `time`: so many in all.
+  /// Notes at `time` that `dropped` spans have been dropped so far.
   void add_dropped(TimePoint time, std::uint64_t dropped);
 
  private:

@@ -6,7 +6,8 @@
 namespace kolo::internal::fusion {
 namespace {
 
-/// 0 if ranks may differ in the first length: then nothing is packed.
+/// The bytes to pack. Tensors whose first length may differ between ranks count as 0: they are not
+/// packed.
 std::int64_t bytes_of(const Descriptor& descriptor) {
   std::int64_t bytes = 0;
   for (const TensorSpec& tensor : descriptor.tensors) {
@@ -47,7 +48,7 @@ std::vector<std::size_t> select_batch(std::size_t count,
   if (count == 0) return {};
   const Descriptor& first = ready(0);
   std::vector<std::size_t> chosen{0};
-  // A threshold of 0 or 1: no fusion, not even of empty tensors.
+  // A threshold of 0 or 1 disables fusion, even that of empty tensors.
   if (threshold <= 1 || travels_alone(first)) return chosen;
   std::int64_t room = threshold - bytes_of(first);
   int passed_over = 0;
@@ -55,6 +56,7 @@ std::vector<std::size_t> select_batch(std::size_t count,
     const Descriptor& next = ready(i);
     if (!fusible(first, next)) continue;
     const std::int64_t bytes = bytes_of(next);
+    // A smaller operation behind this one may still fit.
     if (bytes > room) {
       ++passed_over;
       continue;

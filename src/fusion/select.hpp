@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the agreed operations that are executed as one batch.
+// Chooses the agreed operations that are executed as one batch.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,23 @@
 
 namespace kolo::internal::fusion {
 
-/// Alltoalls, string broadcasts, barriers and operations that ask for it are executed alone.
+/// True for alltoalls, string broadcasts, barriers, joins, changes of process sets, operations
+/// without tensors, and operations that ask for it. They are executed in batches of one.
 [[nodiscard]] bool travels_alone(const Descriptor& descriptor);
 
-/// True if the two can travel as one batch: neither travels alone, and they have the same type,
-/// dtype (of a group's first tensor), reduction, root, scales, compression, divisor and device.
+/// True if the two operations can share a batch: neither travels alone, and they have the same
+/// type, dtype (of a group's first tensor), reduction, root, scales, compression, divisor and
+/// device.
 [[nodiscard]] bool fusible(const Descriptor& a, const Descriptor& b);
 
-/// Maximum number of operations too large for the rest of a batch that are passed over. It bounds
-/// the work for a batch by the operations in the batch, not by those that are ready.
+/// Maximum number of operations passed over because they exceed the rest of a batch. It bounds the
+/// work for a batch by the operations in the batch, not by the ready operations.
 inline constexpr int max_passed_over = 64;
 
-/// The next batch out of `count` operations that are ready, as ascending indices: the first and
-/// every later one that is fusible with it, while their bytes stay within `threshold`. The first is
-/// taken whatever its size; up to `max_passed_over` others that do not fit are passed over.
+/// The next batch out of `count` ready operations, as ascending indices: the first operation, and
+/// every later one that is fusible with it while the sum of bytes stays within `threshold`. The
+/// first is taken whatever its size; up to `max_passed_over` others that do not fit are passed
+/// over.
 [[nodiscard]] std::vector<std::size_t> select_batch(
     std::size_t count, const std::function<const Descriptor&(std::size_t)>& ready,
     std::int64_t threshold);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data over libfabric's connected endpoints (FI_EP_MSG).
+// Messages over connected endpoints of libfabric (FI_EP_MSG).
 #pragma once
 
 #include <functional>
@@ -13,12 +13,11 @@
 
 namespace kolo::internal::messenger {
 
-/// The provider of libfabric that is used by default. Another is `verbs`, not yet tried on an
-/// adapter.
+/// The default provider of libfabric. The alternative `verbs` has not been tried on an adapter yet.
 inline constexpr const char* default_provider = "tcp";
 
-/// Loads libfabric and lets it look for networks, in a thread of its own because that takes up to
-/// a quarter of a second. Once for each provider in a process; `FabricListener` waits for the
+/// Loads libfabric and starts its search for networks in a thread, since the search takes up to a
+/// quarter of a second. Each provider is searched once per process. `FabricListener` waits for the
 /// result and reports errors.
 void find_fabric(const std::string& provider = default_provider);
 
@@ -29,7 +28,7 @@ struct FabricOptions {
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(10);
 };
 
-/// A rank that listens for the others, and then connects with all of them.
+/// Listens for the other ranks, and then connects with all of them.
 class FabricListener {
  public:
   FabricListener() = default;
@@ -37,20 +36,20 @@ class FabricListener {
   FabricListener& operator=(const FabricListener&) = delete;
   virtual ~FabricListener() = default;
 
-  /// With their ports.
+  /// The addresses at which this rank listens, with ports.
   [[nodiscard]] virtual std::vector<transport::SocketAddress> addresses() const = 0;
 
-  /// All ranks at once. `addresses`: by rank, where each listens, the best one first. A rank calls
-  /// those before it. Call and answer prove that their senders know the secret, so that strangers
-  /// neither get in nor are taken for a rank. `while_waiting` is called every few
-  /// milliseconds and may throw. Throws BackendError, whose ranks are the missing ones. Only once.
+  /// All ranks call this at the same time, and only once. `addresses` has, for each rank, where it
+  /// listens, the best address first. A rank calls all lower ranks. Call and answer prove knowledge
+  /// of the secret, so that no stranger connects or is mistaken for a rank. `while_waiting` is
+  /// called every few milliseconds and may throw. Throws BackendError that lists the missing ranks.
   [[nodiscard]] virtual std::unique_ptr<Messenger> connect(
       const std::vector<std::vector<transport::SocketAddress>>& addresses,
       const transport::Secret& secret, const std::function<void()>& while_waiting) = 0;
 };
 
-/// At a free port of each address. Throws BackendError if none can be had, if libfabric is not
-/// found or has no such provider, or if this build is without libfabric.
+/// Listens at a free port of each address. Throws BackendError if none can be opened, if libfabric
+/// is missing or lacks the provider, or if this build does not support libfabric.
 [[nodiscard]] std::unique_ptr<FabricListener> listen_on_fabric(
     const FabricOptions& options, const std::vector<transport::SocketAddress>& addresses);
 

@@ -24,7 +24,7 @@
 namespace kolo::internal::messenger {
 namespace {
 
-// That of Debian 12; later libraries keep it.
+// The version of Debian 12; later libraries remain compatible.
 constexpr std::uint32_t api_version = FI_VERSION(1, 17);
 
 template <typename Function>
@@ -36,7 +36,7 @@ Function find(void* library, const char* name) {
 
 FabricFunctions load() {
   const KeptSignals kept;
-  void* const library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);  // for good
+  void* const library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);  // never closed
   if (library == nullptr)
     throw BackendError(fmt::format("libfabric is not found: {}", ::dlerror()));
   return {find<decltype(&::fi_getinfo)>(library, "fi_getinfo"),
@@ -46,7 +46,7 @@ FabricFunctions load() {
           find<decltype(&::fi_strerror)>(library, "fi_strerror")};
 }
 
-/// The provider is named: others of the same protocol spin while they are idle.
+/// Hints name the provider explicitly: other providers of the same protocol spin while idle.
 Info search(const std::string& provider) {
   const FabricFunctions& functions = fabric_functions();
   const Info hints(functions.dupinfo(nullptr));
@@ -55,7 +55,7 @@ Info search(const std::string& provider) {
   hints->caps = FI_MSG;
   hints->mode = FI_CONTEXT;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;  // one thread at a time
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;  // Kolo uses a domain from one thread at a time
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->fabric_attr->prov_name = ::strdup(provider.c_str());
@@ -70,21 +70,22 @@ Info search(const std::string& provider) {
   return Info(found);
 }
 
-/// Never destroyed, nor what was found: the threads may outlive the program's main function.
+/// Never destroyed, and neither are the results: the search threads may outlive `main`.
 struct Searches {
   std::mutex mutex{};
   std::map<std::string, std::shared_future<const fi_info*>> by_provider{};
 };
 Searches& searches = *new Searches;
 
-/// At exit: a search uses what the libraries' destructors destroy.
+/// Runs at exit: a search uses objects that the libraries' destructors destroy.
 void await_searches() {
   const std::lock_guard lock(searches.mutex);
   for (const auto& [provider, found] : searches.by_provider)
     found.wait_for(std::chrono::seconds(5));
 }
 
-/// The program's signals are for its own threads.
+/// Blocks all signals: threads started meanwhile inherit the mask and leave the program's signals
+/// to the program's threads.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -104,7 +105,7 @@ std::shared_future<const fi_info*> begin_search(const std::string& provider) {
   if (const auto found = searches.by_provider.find(provider); found != searches.by_provider.end())
     return found->second;
   static_cast<void>(fabric_functions());
-  // After libfabric is loaded, so that it is called before libfabric's destructors.
+  // Registered after libfabric is loaded, so that it runs before libfabric's destructors.
   static const int registered = std::atexit(await_searches);
   static_cast<void>(registered);
   std::packaged_task<const fi_info*()> task([provider] { return search(provider).release(); });
@@ -121,7 +122,7 @@ std::uint64_t rotated(std::uint64_t value, int bits) {
   return (value << bits) | (value >> (64 - bits));
 }
 
-/// SipHash-2-4 (Aumasson and Bernstein, 2012) of two words.
+/// SipHash-2-4 (Aumasson and Bernstein, 2012) of a message of two words.
 std::uint64_t siphash(const std::array<std::uint64_t, 2>& key,
                       const std::array<std::uint64_t, 2>& message) {
   std::array<std::uint64_t, 4> v{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
@@ -157,17 +158,17 @@ int descriptor_of(fid& object) {
   return descriptor;
 }
 
-/// Of both ends, as text.
+/// The addresses of a socket's two ends, as text.
 using Ends = std::pair<std::string, std::string>;
 
 std::string text_of(const sockaddr_storage& address) {
   return to_string(transport::SocketAddress::from(reinterpret_cast<const sockaddr*>(&address)));
 }
 
-/// The connected sockets of this process.
+/// The connected sockets of this process, by their ends.
 std::map<Ends, int> list_sockets() {
   std::map<Ends, int> sockets;
-  std::error_code none;  // where /proc is hidden, forked children keep the sockets
+  std::error_code none;  // if /proc is hidden, forked children keep the sockets
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
     const int socket = std::atoi(entry.path().filename().c_str());
     sockaddr_storage own{};
@@ -187,6 +188,8 @@ FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer, in
   std::array<std::array<std::uint64_t, 2>, 2> keys{};
   static_assert(sizeof keys == sizeof secret);
   std::memcpy(keys.data(), secret.data(), sizeof keys);
+  // The message includes the direction and both ranks, so that no proof can be replayed as another.
+  // Two hashes with different keys make it 128 bits long.
   const std::array<std::uint64_t, 2> message{
       is_answer ? 2U : 1U,
       std::uint64_t{static_cast<std::uint32_t>(from)} << 32 | static_cast<std::uint32_t>(to)};
@@ -198,6 +201,7 @@ bool read_event(fid_eq& events, FabricEvent& event) {
   alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + max_private_data> buffer{};
   const auto bytes = ::fi_eq_read(&events, &event.kind, buffer.data(), buffer.size(), 0);
   if (bytes == -FI_EAVAIL) {
+    // The queue hands out error events by a separate call.
     fi_eq_err_entry error{};
     if (::fi_eq_readerr(&events, &error, 0) <= 0) return false;
     event.object = error.fid;
@@ -247,7 +251,7 @@ Info found_fabric(const std::string& provider) {
 void set_address(void*& address, std::size_t& length, fi_info& info,
                  const transport::SocketAddress& to) {
   const transport::SystemAddress system = to.to_system();
-  std::free(address);  // as fi_freeinfo does
+  std::free(address);  // allocated by malloc, as fi_freeinfo expects
   address = std::malloc(system.length);
   if (address == nullptr) throw std::bad_alloc();
   std::memcpy(address, system.get(), system.length);
@@ -278,7 +282,7 @@ FabricDomain::FabricDomain(const std::string& provider) : info(found_fabric(prov
 }
 
 void FabricDomain::drain() const {
-  constexpr int max_rounds = 100;  // more come only while others call
+  constexpr int max_rounds = 100;  // more rounds are needed only while other ranks still call
   for (int round = 0; round < max_rounds; ++round) {
     std::array<fi_cq_msg_entry, 16> entries;
     for (;;) {
@@ -289,7 +293,7 @@ void FabricDomain::drain() const {
     }
     for (FabricEvent event; read_event(*events.get(), event); event = {})
       if (event.info) refuse(*event.info);
-    // Resets the descriptors.
+    // fi_trywait resets the descriptors, and fails if an event has arrived meanwhile.
     std::array<fid*, 2> queues{&events->fid, &completions->fid};
     if (::fi_trywait(fabric.get(), queues.data(), queues.size()) == FI_SUCCESS) return;
   }

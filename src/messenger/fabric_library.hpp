@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libfabric, loaded at run time, and owners of what it makes.
+// libfabric, loaded at run time, and owners of its objects.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -21,7 +21,7 @@
 
 namespace kolo::internal::messenger {
 
-/// The functions that are no part of libfabric's objects.
+/// The functions of libfabric that are not methods of its objects.
 struct FabricFunctions {
   decltype(&::fi_getinfo) getinfo;
   decltype(&::fi_freeinfo) freeinfo;
@@ -30,7 +30,7 @@ struct FabricFunctions {
   decltype(&::fi_strerror) strerror;
 };
 
-/// Loads them at the first call, so that the program starts without libfabric. Throws BackendError.
+/// Loads libfabric at the first call, so that the program starts without it. Throws BackendError.
 [[nodiscard]] const FabricFunctions& fabric_functions();
 
 struct FreeInfo {
@@ -38,19 +38,19 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<fi_info, FreeInfo>;
 
-/// A copy of what was found for the provider. Waits for `find_fabric`. Throws BackendError.
+/// A copy of the search result for the provider. Waits for `find_fabric`. Throws BackendError.
 [[nodiscard]] Info found_fabric(const std::string& provider);
 
-/// Replaces an address of `info`.
+/// Replaces `address`, a member of `info`, by `to`.
 void set_address(void*& address, std::size_t& length, fi_info& info,
                  const transport::SocketAddress& to);
 
-/// `result` is negative.
+/// The message for a negative `result`.
 [[nodiscard]] std::string fabric_error(long result);
-/// Throws BackendError, which names the call, if `result` is negative.
+/// Throws BackendError with the name of the call if `result` is negative.
 void check_fabric(long result, const char* call);
 
-/// Closed at the end of scope.
+/// Owns an object of libfabric.
 template <typename Object>
 class FabricHandle {
  public:
@@ -69,14 +69,14 @@ class FabricHandle {
   [[nodiscard]] Object* get() const { return object_; }
   [[nodiscard]] Object* operator->() const { return object_; }
   [[nodiscard]] explicit operator bool() const { return object_ != nullptr; }
-  /// For a call that makes the object.
+  /// The place for a call that creates the object.
   [[nodiscard]] Object** out() { return &object_; }
 
  private:
   Object* object_ = nullptr;
 };
 
-/// What the endpoints of a rank have in common, in the order of construction.
+/// The objects that all endpoints of a rank share, in the order of their construction.
 struct FabricDomain {
   explicit FabricDomain(const std::string& provider);
 
@@ -85,27 +85,27 @@ struct FabricDomain {
   FabricHandle<fid_domain> domain{};
   FabricHandle<fid_eq> events{};
   FabricHandle<fid_cq> completions{};
-  // For as long as the event queue: libfabric keeps pointers to them for connections that have not
-  // spoken yet.
+  // Must live as long as the event queue: libfabric keeps pointers to passive endpoints for
+  // connections that have not sent anything yet.
   std::vector<FabricHandle<fid_pep>> passive{};
 
   [[nodiscard]] int event_descriptor() const;
   [[nodiscard]] int completion_descriptor() const;
-  /// Memory must be registered before the network reads or writes it.
+  /// True if memory must be registered before the network reads or writes it.
   [[nodiscard]] bool registers_memory() const {
     return (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
   }
   void refuse(const fi_info& call) const {
     if (!passive.empty()) ::fi_reject(passive.front().get(), call.handle, nullptr, 0);
   }
-  /// Forgets what is in the queues, and refuses calls.
+  /// Discards everything in the queues and refuses calls.
   void drain() const;
-  /// Bound to both queues.
+  /// Creates an endpoint that is bound to both queues.
   [[nodiscard]] FabricHandle<fid_ep> make_endpoint(fi_info& its_info) const;
 };
 
-/// The private data of a connection's two sides. It proves that its sender knows the secret, and
-/// does not show it.
+/// The private data that each side sends when a connection is made. It proves knowledge of the
+/// secret without disclosing it.
 struct FabricGreeting {
   std::array<std::uint64_t, 2> proof{};
   std::int32_t from = -1;
@@ -116,19 +116,20 @@ struct FabricGreeting {
 [[nodiscard]] FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer,
                                            int from, int to);
 
-/// Of the event queue.
+/// An event of the event queue.
 struct FabricEvent {
   std::uint32_t kind = 0;
   fid* object = nullptr;
-  Info info{};                // of a call
-  FabricGreeting greeting{};  // if there is one
-  std::string error{};        // the object has failed
+  Info info{};                // describes an incoming call
+  FabricGreeting greeting{};  // the default if the other side sent none
+  std::string error{};        // not empty: `object` has failed
 };
 
-/// False if there is none.
+/// Returns false if the queue is empty.
 [[nodiscard]] bool read_event(fid_eq& events, FabricEvent& event);
 
-/// The socket of each connected endpoint, which libfabric does not show; -1 if it has none.
+/// The socket of each connected endpoint, which libfabric does not disclose: found by comparing
+/// addresses. -1 if it has none.
 [[nodiscard]] std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints);
 
 }  // namespace kolo::internal::messenger

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks come to have connections for data with each other.
+// Connects all ranks with each other by libfabric.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -23,17 +23,17 @@ using transport::SocketAddress;
 using TimePoint = std::chrono::steady_clock::time_point;
 using Addresses = std::vector<std::vector<SocketAddress>>;
 
-constexpr auto answer_timeout = 1s;  // of one address, if there is another
+constexpr auto answer_timeout = 1s;  // for one address, if the rank has others
 
-/// A rank that this one calls, or that calls this one.
+/// The connection with one rank. The higher rank of the two calls.
 struct Connection {
   int rank = -1;
   FabricHandle<fid_ep> endpoint{};
   bool connected = false;
-  // Of one that is called.
-  std::size_t next = 0;  // address
+  // Members for a rank that this one calls.
+  std::size_t next = 0;  // number of addresses tried so far
   TimePoint next_at{};
-  bool overdue = false;  // was so in the last step
+  bool overdue = false;  // true if the answer was late in the previous step already
   std::string failures{};
 };
 
@@ -45,15 +45,16 @@ class Connector {
     for (int rank = 0; rank < options.size; ++rank) connections_.push_back({.rank = rank});
   }
 
-  /// True once all are there. Waits a few milliseconds for something to happen.
+  /// Returns true once all connections exist. Otherwise waits up to 5 ms for an event.
   bool step() {
     bool moved = false;
-    // Before calls are given up: this process may not have run for a while.
+    // Events come before the timeouts: this process may not have run for a while, and answers may
+    // be waiting in the queue.
     while (take_events()) moved = true;
     const TimePoint now = std::chrono::steady_clock::now();
     for (Connection& one : connections_)
       if (one.rank < own_ && !one.connected && now >= one.next_at) call(one, now);
-    // A caller may have given up a call that this rank has accepted late.
+    // A final look at the queue: a caller may have given up a call that this rank accepted late.
     if (complete() && !take_events()) return true;
     fid* queue = &domain_.events->fid;
     if (!moved && ::fi_trywait(domain_.fabric.get(), &queue, 1) == FI_SUCCESS) {
@@ -102,11 +103,11 @@ class Connector {
         connections_, [&](const Connection& one) { return one.connected || one.rank == own_; });
   }
 
-  /// The next address; the one that has not answered is given up.
+  /// Calls the rank's next address, and gives up the previous one if it has not answered.
   void call(Connection& one, TimePoint now) {
     const auto& addresses = addresses_[static_cast<std::size_t>(one.rank)];
     if (one.endpoint && addresses.size() > 1) {
-      // The answer may be on its way through this process.
+      // One more step of grace: the answer may already be in this process.
       if (!std::exchange(one.overdue, true)) return;
       fail(one, fmt::format("{}: no answer", to_string(address_of(one))));
     }
@@ -128,20 +129,21 @@ class Connector {
     }
   }
 
-  /// The one that is called.
+  /// The address that is being called.
   [[nodiscard]] const SocketAddress& address_of(const Connection& one) const {
     const auto& addresses = addresses_[static_cast<std::size_t>(one.rank)];
     return addresses[(one.next - 1) % addresses.size()];
   }
 
-  /// Each address is named once.
+  /// Closes the endpoint and schedules another call. Reports each address at most once.
   void fail(Connection& one, const std::string& why) {
     one.endpoint.reset();
     one.connected = false;
     if (one.rank > own_) return;
     if (one.next <= addresses_[static_cast<std::size_t>(one.rank)].size())
       one.failures += (one.failures.empty() ? "" : "; ") + why;
-    // A rank that listens does so already: it may be slow, but calling it at once is of no use.
+    // Ranks listen before they exchange addresses, so the rank may be slow, but an immediate call
+    // would not help.
     one.next_at = std::chrono::steady_clock::now() + 20ms;
   }
 
@@ -162,7 +164,7 @@ class Connector {
     }
   }
 
-  /// A rank that calls again has given up its first call, and hung up.
+  /// Accepts a call. A rank that calls again has given up its first call and closed it.
   void answer(fi_info& info, const FabricGreeting& greeting) {
     const int caller = greeting.from;
     const bool is_right = caller > own_ && caller < static_cast<int>(connections_.size()) &&
@@ -176,7 +178,7 @@ class Connector {
       const FabricGreeting reply = make_greeting(secret_, true, own_, caller);
       check_fabric(::fi_accept(one.endpoint.get(), &reply, sizeof reply), "fi_accept");
     } catch (const BackendError&) {
-      one.endpoint.reset();  // the caller has given up
+      one.endpoint.reset();  // the caller has given up meanwhile
     }
   }
 

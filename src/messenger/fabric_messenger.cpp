@@ -16,11 +16,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The reason of a failure may come as a control message, which names the rank that is to blame.
+// A loss is reported only after these times: a control message may arrive that states the cause and
+// names the rank that is at fault.
 constexpr std::chrono::milliseconds time_for_the_reason{500};
 constexpr std::chrono::milliseconds time_for_the_goodbye{3000};
 constexpr unsigned calls_between_events = 64;
-constexpr int max_reads = 4;  // of the completion queue at a time
+constexpr int max_reads = 4;  // reads of the completion queue per call
 
 }  // namespace
 
@@ -53,7 +54,7 @@ FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoi
     peer.rank = static_cast<int>(other);
     peer.endpoint = std::move(endpoints[other]);
     if (!peer.endpoint) continue;
-    // A child that outlives this process must not keep the connection, however it came to be.
+    // A forked or executed child that outlives this process must not keep the connection open.
     if (const int socket = sockets[other]; socket >= 0) {
       peer.socket = node::NotInherited(socket);
       ::fcntl(socket, F_SETFD, FD_CLOEXEC);
@@ -68,7 +69,7 @@ FabricMessenger::~FabricMessenger() { close(0ns); }
 
 Channel& FabricMessenger::open() {
   if (free_channels_.empty()) {
-    free_channels_.reserve(channels_.size() + 1);  // for `release`, which must not throw
+    free_channels_.reserve(channels_.size() + 1);  // `release` must not throw
     free_channels_.push_back(&channels_.emplace_back(*this));
   }
   FabricChannel& channel = *free_channels_.back();
@@ -81,6 +82,8 @@ bool FabricMessenger::release(Channel& given) noexcept {
   if (channel.under_way_ > 0 && !closed_) {
     for (Peer& peer : peers_)
       if (peer.endpoint) {
+        // Receives without a message can be withdrawn. If a transfer with the peer has begun, only
+        // closing the connection keeps the network from accessing the channel's memory.
         peer.under_way -= peer.inbox.withdraw(channel);
         if (peer.inbox.receives(channel) || sends(peer, channel) ||
             (peer.target && peer.target->channel == &channel))
@@ -103,7 +106,7 @@ bool FabricMessenger::sends(const Peer& peer, const FabricChannel& channel) cons
 }
 
 bool FabricMessenger::progress() {
-  // A channel that was stepped has moved everything.
+  // The step of a channel has already driven all transfers since the last call.
   if (std::exchange(driven_, false)) return false;
   const bool moved = drive();
   driven_ = false;
@@ -117,6 +120,7 @@ std::vector<int> FabricMessenger::descriptors() const {
 bool FabricMessenger::may_sleep() {
   if (closed_) return true;
   read_events();
+  // Uncollected tokens are work that no descriptor shows.
   if (uncollected_ > 0) return false;
   std::array<fid*, 2> queues{&domain_.events->fid, &domain_.completions->fid};
   return ::fi_trywait(domain_.fabric.get(), queues.data(), queues.size()) == FI_SUCCESS;
@@ -136,10 +140,10 @@ void FabricMessenger::close(std::chrono::nanoseconds patience) noexcept {
   } catch (const std::exception&) {  // the connections are closed anyway
   }
   closed_ = true;
-  // This ends the transfers without a completion.
+  // Closing the endpoints ends the transfers without completions.
   for (Peer& peer : peers_) close_endpoint(peer);
   try {
-    domain_.drain();  // or its descriptors stay readable, and those of unread events are lost
+    domain_.drain();  // otherwise the descriptors stay readable, and objects of unread events leak
   } catch (const std::exception&) {
   }
 }
@@ -166,6 +170,7 @@ bool FabricMessenger::drive() {
   if (closed_) return false;
   driven_ = true;
   const bool moved = read_completions();
+  // Events are rare, so most calls without completions do not look for them.
   if (!moved && ++quiet_ % calls_between_events == 0) read_events();
   if (blocked_ > 0)
     for (Peer& peer : peers_) flush(peer);
@@ -192,12 +197,12 @@ bool FabricMessenger::read_completions() {
   return moved;
 }
 
-// The event queue may be silent about a peer that is lost: errors of transfers tell of it.
+// The event queue may not report the loss of a peer; errors of transfers do.
 void FabricMessenger::read_events() {
   for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
     if (event.info) domain_.refuse(*event.info);
     if (event.error.empty() && event.kind != FI_SHUTDOWN) continue;
-    // What it had sent comes first, such as a goodbye.
+    // Messages that the peer sent before it closed come first, such as a goodbye.
     while (!closed_ && read_completions()) continue;
     for (Peer& peer : peers_)
       if (peer.endpoint && &peer.endpoint->fid == event.object)
@@ -231,8 +236,8 @@ void FabricMessenger::finish(Peer& peer, FabricChannel* channel, Token token) {
 void FabricMessenger::close_endpoint(Peer& peer) {
   peer.socket = {};
   peer.endpoint.reset();
-  // Its transfers have ended, so their memory may be freed. They are not used again: a completion
-  // may still be in the queue.
+  // The transfers have ended, so their memory may be deregistered. The operations are not reused,
+  // since the queue may still hold completions for them.
   for (Operation& operation : operations_)
     if (operation.peer == &peer && std::exchange(operation.in_flight, false))
       for (FabricHandle<fid_mr>& memory : operation.memory) memory.reset();
@@ -241,14 +246,15 @@ void FabricMessenger::close_endpoint(Peer& peer) {
 void FabricMessenger::lose(Peer& peer, const std::string& reason) {
   if (!peer.endpoint) return;
   drop(peer);
-  // A rank that has left is missed if it leaves transfers behind.
+  // After a goodbye, the end of a connection counts as a loss only if transfers are unfinished.
   if (!peer.said_goodbye || peer.under_way > 0)
     report_loss(peer, fmt::format("the data connection to rank {} was lost ({}): its process ended "
                                   "or its host is unreachable",
                                   peer.rank, reason));
 }
 
-/// Its connection cannot be used any more: the peer sends what no receive waits for.
+/// Closes the connection after an abandoned transfer: the peer may send data that no receive
+/// expects.
 void FabricMessenger::give_up(Peer& peer) {
   if (!peer.endpoint) return;
   drop(peer);
@@ -267,7 +273,7 @@ void FabricMessenger::drop(Peer& peer) {
 
 void FabricMessenger::report_loss(const Peer& peer, std::string message) {
   if (closed_ || loss_) return;
-  // One that has said goodbye lives, and tells why it has left.
+  // A peer that said goodbye is alive and will report why it has left, so it gets more time.
   loss_counts_at_ = std::chrono::steady_clock::now() +
                     (peer.said_goodbye ? time_for_the_goodbye : time_for_the_reason);
   loss_ = Failure{FailureKind::peer_left, std::move(message), "", RankSet::of(peer.rank)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a rank over its connections with all others.
+// A rank's messages over its libfabric connections with all other ranks.
 #pragma once
 
 #include <algorithm>
@@ -33,27 +33,27 @@ class FabricChannel : public Channel {
 
   FabricMessenger& messenger_;
   std::vector<Token> done_{};
-  int under_way_ = 0;  // transfers
+  int under_way_ = 0;  // transfers of the channel
 };
 
 /// Each message begins with a header. A short payload travels with the header; a longer one follows
-/// as a separate message, which is received directly into its destination.
+/// as a separate message, which libfabric receives directly into its destination.
 ///
-/// The receiver stores a message that no receive is waiting for until one does, so that messages
-/// with other tags can overtake it. It stores at most a window of bytes per sender; longer or
-/// further messages are only announced, and are sent when the receiver asks for them. With few
-/// ranks the window is larger, since more bytes than 4 MiB can be in flight to a distant one.
+/// If no receive waits for a message, the receiver stores it, so that messages with other tags can
+/// overtake it. It stores at most a window of bytes per sender; longer or further messages are only
+/// announced, and sent once the receiver asks for them. With few ranks the window is larger, since
+/// more than 4 MiB may be in flight to a distant rank.
 ///
-/// One receive is posted for every peer at all times. If a transfer fails, its peer counts as lost.
+/// Every peer has one posted receive at all times. If a transfer fails, the peer counts as lost.
 class FabricMessenger final : public Messenger {
  public:
-  /// In bytes, for each sender, in a session of so many ranks.
+  /// The window in bytes for each sender, in a session of `ranks` ranks.
   static constexpr std::int64_t window_among(int ranks) {
     return std::clamp(64 / ranks, 4, 16) * (std::int64_t{1} << 20);
   }
   static constexpr std::int64_t max_inline = 4096;
 
-  /// By rank, connected; this rank has none.
+  /// Connected endpoints by rank; empty for this rank itself.
   using Endpoints = std::vector<FabricHandle<fid_ep>>;
 
   FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints);
@@ -75,20 +75,20 @@ class FabricMessenger final : public Messenger {
   friend class FabricChannel;
 
   enum class Kind : std::uint32_t {
-    data,      // the payload comes with the header, or follows
-    announce,  // there is a payload, with a number
-    grant,     // send the payload with this number
-    payload,   // it follows
-    consumed,  // for the sender's window
-    goodbye,   // nothing more is sent or needed
+    data,      // the payload comes with the header or follows
+    announce,  // a payload with this id is ready to be sent
+    grant,     // asks for the payload with this id
+    payload,   // an announced payload follows
+    consumed,  // opens the sender's window
+    goodbye,   // the sender neither sends nor needs anything more
   };
   /// The wire format. All ranks run on the same architecture.
   struct Header {
     Kind kind;
     std::uint32_t id;
     Tag tag;
-    std::int64_t bytes;     // of the payload
-    std::int64_t consumed;  // of what the other side has sent unasked, all in all
+    std::int64_t bytes;     // size of the payload
+    std::int64_t consumed;  // total bytes that this side has consumed of unannounced payloads
   };
   static_assert(sizeof(Header) == 32);
 
@@ -101,19 +101,19 @@ class FabricMessenger final : public Messenger {
     Kind kind;
     bool in_flight = false;
     Peer* peer = nullptr;
-    FabricChannel* channel = nullptr;  // of sends that complete a transfer
+    FabricChannel* channel = nullptr;  // set in sends that complete a transfer
     Token token{};
-    Header header{};                               // of sends
-    std::array<FabricHandle<fid_mr>, 2> memory{};  // where the network needs it registered
+    Header header{};                               // the header that is sent
+    std::array<FabricHandle<fid_mr>, 2> memory{};  // registrations, if the network needs them
   };
   struct Outgoing {
     Header header;
     const std::byte* data;
-    FabricChannel* channel;  // null: nothing is complete with it
+    FabricChannel* channel;  // null if it completes no transfer
     Token token;
     bool header_sent = false;
   };
-  /// A payload that was announced.
+  /// An announced payload that the receiver has not asked for yet.
   struct Offer {
     std::uint32_t id;
     const std::byte* data;
@@ -123,16 +123,16 @@ class FabricMessenger final : public Messenger {
   };
   struct Peer {
     int rank = -1;
-    FabricHandle<fid_ep> endpoint{};  // none: lost, or this rank
-    node::NotInherited socket{};      // the endpoint's
+    FabricHandle<fid_ep> endpoint{};  // empty if lost, and for this rank itself
+    node::NotInherited socket{};      // closes the endpoint's socket in forked children
     bool said_goodbye = false;
-    int under_way = 0;  // transfers
+    int under_way = 0;  // unfinished transfers with this peer
     Inbox inbox{};
     Operation receiving{};
     std::vector<std::byte> header_buffer{};
-    std::optional<Receive> target{};    // of the payload that comes next
-    Arrival* arriving = nullptr;        // or this
-    std::int64_t arriving_unasked = 0;  // its bytes, if it came unasked
+    std::optional<Receive> target{};    // the destination of the next payload
+    Arrival* arriving = nullptr;        // the destination if no receive waits
+    std::int64_t arriving_unasked = 0;  // size of the arriving payload if unannounced
     std::deque<Outgoing> outbox{};
     std::vector<Offer> offers{};
     std::uint32_t next_id = 0;
@@ -187,17 +187,17 @@ class FabricMessenger final : public Messenger {
   std::int64_t window_;
   FabricDomain domain_;
   std::array<node::NotInherited, 2> not_inherited_;
-  std::deque<Operation> operations_{};  // they keep their places
+  std::deque<Operation> operations_{};  // a deque: operations must not move
   std::vector<Operation*> free_operations_{};
   std::vector<Peer> peers_;
   std::deque<FabricChannel> channels_{};
   std::vector<FabricChannel*> free_channels_{};
   int under_way_ = 0;
-  int uncollected_ = 0;  // tokens
-  bool driven_ = false;  // since the last `progress`
+  int uncollected_ = 0;  // finished transfers that no channel has collected
+  bool driven_ = false;  // a channel has driven since the last `progress`
   bool closed_ = false;
-  unsigned quiet_ = 0;  // calls without completions
-  int blocked_ = 0;     // peers whose outbox is not empty
+  unsigned quiet_ = 0;  // consecutive calls without completions
+  int blocked_ = 0;     // number of peers whose outbox is not empty
   std::optional<Failure> loss_{};
   TimePoint loss_counts_at_{};
 };

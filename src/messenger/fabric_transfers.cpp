@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the messages of a peer become transfers, and transfers messages.
+// Sends messages as transfers of libfabric, and makes messages of arriving transfers.
 #include <fmt/format.h>
 #include <sys/uio.h>
 
@@ -13,13 +13,16 @@
 
 namespace kolo::internal::messenger {
 
+/// Sends the message at once if the receiver's window has room for it. Otherwise announces it and
+/// keeps it until the receiver asks for it. Both kinds of headers leave in the order of the calls,
+/// so messages with the same tag keep their order.
 void FabricMessenger::send(FabricChannel& channel, int rank, Tag tag, const std::byte* data,
                            std::int64_t bytes, Token token) {
   ++channel.under_way_;
   ++under_way_;
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   ++peer.under_way;
-  if (!peer.endpoint) return report_loss(peer, "before a transfer");  // which never completes
+  if (!peer.endpoint) return report_loss(peer, "before a transfer");  // the transfer never ends
   if (bytes <= window_ - (peer.sent_unasked - peer.consumed_there)) {
     peer.sent_unasked += bytes;
     return put(peer, {{Kind::data, 0, tag, bytes, 0}, data, &channel, token});
@@ -29,6 +32,8 @@ void FabricMessenger::send(FabricChannel& channel, int rank, Tag tag, const std:
   put_note(peer, Kind::announce, id, tag, bytes);
 }
 
+/// Matches the oldest message with the tag, which may have arrived, be arriving, or be announced.
+/// If there is none, the receive waits in the inbox.
 void FabricMessenger::receive(const Receive& receive, int rank) {
   ++receive.channel->under_way_;
   ++under_way_;
@@ -51,6 +56,8 @@ void FabricMessenger::receive(const Receive& receive, int rank) {
   peer.inbox.remove(*arrival);
 }
 
+/// Ranks that disagree about the size of a message cannot continue, so the connection counts as
+/// lost.
 bool FabricMessenger::fits(Peer& peer, const Receive& receive, std::int64_t bytes) {
   if (receive.bytes == bytes) return true;
   lose(peer, fmt::format("{} bytes came where {} are received", bytes, receive.bytes));
@@ -64,10 +71,10 @@ void FabricMessenger::deliver(Peer& peer, const Receive& receive, const std::byt
   consume(peer, bytes);
 }
 
-/// Tells the sender before its window is closed.
+/// Reports consumed bytes to the sender before its window is exhausted.
 void FabricMessenger::consume(Peer& peer, std::int64_t bytes) {
   peer.consumed_here += bytes;
-  // One that waits to be sent will tell of this too.
+  // Every header reports consumed bytes, so a waiting one makes a separate report unnecessary.
   const bool waits =
       std::ranges::any_of(peer.outbox, [](const Outgoing& one) { return !one.header_sent; });
   if (!waits && peer.consumed_here - peer.consumed_reported >= window_ / 4)
@@ -80,7 +87,9 @@ void FabricMessenger::take_header(Peer& peer, std::size_t bytes) {
   std::memcpy(&header, peer.header_buffer.data(), sizeof header);
   if (header.bytes < 0 || header.bytes > std::numeric_limits<std::int32_t>::max())
     return lose(peer, "a message has no meaning");
+  // Every header opens this side's window by the bytes that the peer has consumed.
   peer.consumed_there = header.consumed;
+  // If a payload follows, the receive for it is posted in place of one for the next header.
   const std::size_t inline_bytes = bytes - sizeof header;
   switch (header.kind) {
     case Kind::data:
@@ -112,6 +121,8 @@ void FabricMessenger::take_inline(Peer& peer, const Header& header, const std::b
 }
 
 void FabricMessenger::expect_payload(Peer& peer, const Header& header) {
+  // libfabric fills posted receives in order, and the sender sends the payload right after its
+  // header. So the next receive on this connection takes the payload, directly at its destination.
   const bool unasked = header.kind == Kind::data;
   peer.arriving_unasked = unasked ? header.bytes : 0;
   peer.target = unasked ? peer.inbox.take_receive(header.tag) : peer.inbox.take_granted(header.id);
@@ -150,6 +161,7 @@ void FabricMessenger::take_payload(Peer& peer) {
     if (peer.arriving_unasked > 0) consume(peer, peer.arriving_unasked);
   } else if (Arrival* const arrival = std::exchange(peer.arriving, nullptr)) {
     arrival->state = Arrival::State::whole;
+    // A receive was posted while the payload was on its way into the buffer.
     if (arrival->receive) {
       deliver(peer, *arrival->receive, arrival->buffer.get(), arrival->bytes);
       peer.inbox.remove(*arrival);
@@ -158,6 +170,7 @@ void FabricMessenger::take_payload(Peer& peer) {
   post_header_receive(peer);
 }
 
+/// Appends to the outbox, so that messages leave in order even while libfabric's queue is full.
 void FabricMessenger::put(Peer& peer, const Outgoing& outgoing) {
   if (!peer.endpoint) return;
   if (peer.outbox.empty()) ++blocked_;
@@ -165,6 +178,8 @@ void FabricMessenger::put(Peer& peer, const Outgoing& outgoing) {
   flush(peer);
 }
 
+/// Sends until the outbox is empty or libfabric's queue is full. `drive` tries again later for the
+/// `blocked_` peers.
 void FabricMessenger::flush(Peer& peer) {
   while (peer.endpoint && !peer.outbox.empty()) {
     const long result = post(peer, peer.outbox.front());
@@ -175,6 +190,8 @@ void FabricMessenger::flush(Peer& peer) {
   }
 }
 
+/// Posts the header and the payload. If libfabric has no room for the payload, `header_sent` keeps
+/// the header from being sent twice.
 long FabricMessenger::post(Peer& peer, Outgoing& outgoing) {
   const bool has_payload = outgoing.data != nullptr;
   const bool is_inline = outgoing.header.kind == Kind::data && outgoing.header.bytes <= max_inline;

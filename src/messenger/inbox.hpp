@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one peer sends, and the receives that wait for it: which belongs to which.
+// Matches the messages of one peer with the receives that wait for them.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace kolo::internal::messenger {
 
 class FabricChannel;
 
-/// A receive, until it is complete.
+/// A receive that is not complete.
 struct Receive {
   FabricChannel* channel;
   Token token;
@@ -25,26 +25,26 @@ struct Receive {
   std::int64_t bytes;
 };
 
-/// A message that no receive waits for yet.
+/// A message that arrived before its receive.
 struct Arrival {
   enum class State : std::uint8_t {
-    arriving,   // its bytes come next
-    whole,      // they are in the buffer
-    announced,  // the peer waits for a grant to send them
+    arriving,   // the next payload has its bytes
+    whole,      // the buffer holds all bytes
+    announced,  // the peer keeps the bytes until it gets a grant
   };
 
   Tag tag;
   std::int64_t bytes;
   State state;
-  std::uint32_t id = 0;  // of one that is announced
+  std::uint32_t id = 0;  // set if announced
   std::unique_ptr<std::byte[]> buffer{};
-  std::optional<Receive> receive{};  // came while the message was arriving
+  std::optional<Receive> receive{};  // set if it was posted while the message was arriving
 };
 
-/// Within a tag, messages and receives meet in their order.
+/// Among equal tags, messages and receives match in order.
 class Inbox {
  public:
-  /// The oldest message with this tag that no receive has; null if there is none.
+  /// The oldest message with this tag that has no receive yet; null if there is none.
   [[nodiscard]] Arrival* find_arrival(Tag tag) {
     for (Arrival& arrival : arrivals_)
       if (arrival.tag == tag && !arrival.receive) return &arrival;
@@ -58,13 +58,13 @@ class Inbox {
   }
 
   void add(const Receive& receive) { receives_.push_back(receive); }
-  /// It keeps its place until it is removed.
+  /// The message keeps its address until it is removed.
   Arrival& add(Arrival arrival) { return arrivals_.emplace_back(std::move(arrival)); }
   void remove(const Arrival& arrival) {
     arrivals_.remove_if([&](const Arrival& other) { return &other == &arrival; });
   }
 
-  /// The peer may now send the message with this number, for this receive.
+  /// Records that the peer may send the payload with this id, for this receive.
   void grant(std::uint32_t id, const Receive& receive) { granted_.emplace_back(id, receive); }
   [[nodiscard]] std::optional<Receive> take_granted(std::uint32_t id) {
     for (auto place = granted_.begin(); place != granted_.end(); ++place)
@@ -72,12 +72,12 @@ class Inbox {
     return std::nullopt;
   }
 
-  /// Forgets the receives of a channel that wait for a message. Returns their number.
+  /// Removes the channel's receives that no message has matched yet. Returns their number.
   [[nodiscard]] int withdraw(const FabricChannel& channel) {
     return static_cast<int>(
         std::erase_if(receives_, [&](const Receive& one) { return one.channel == &channel; }));
   }
-  /// True if the peer has begun to send what others of the channel's receives wait for.
+  /// True if the peer may be sending data for another of the channel's receives.
   [[nodiscard]] bool receives(const FabricChannel& channel) const {
     for (const Arrival& arrival : arrivals_)
       if (arrival.receive && arrival.receive->channel == &channel) return true;
@@ -94,7 +94,7 @@ class Inbox {
     return item;
   }
 
-  // Short: at most 16 chunks for each lane of each batch.
+  // A short list: at most 16 chunks for each lane of each batch.
   std::vector<Receive> receives_{};
   std::vector<std::pair<std::uint32_t, Receive>> granted_{};
   std::list<Arrival> arrivals_{};

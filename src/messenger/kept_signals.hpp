@@ -12,9 +12,10 @@
 
 namespace kolo::internal::messenger {
 
-/// Takes back the signal handlers that a library sets when it is loaded or first used. Providers of
-/// libfabric do so for SIGSEGV, SIGTERM and others: theirs call `exit`, which waits for what the
-/// interrupted thread has begun. What the program itself sets meanwhile stays.
+/// Restores signal handlers that a library replaces when it is loaded or first used. Providers of
+/// libfabric replace those of SIGSEGV, SIGTERM and others: their handlers call `exit`, which may
+/// wait forever for something that the interrupted thread has begun. Handlers that the program
+/// itself installs meanwhile remain: they lie in code that was loaded before.
 class KeptSignals {
  public:
   KeptSignals() {
@@ -40,10 +41,10 @@ class KeptSignals {
     return (action.sa_flags & SA_SIGINFO) != 0 ? reinterpret_cast<void*>(action.sa_sigaction)
                                                : reinterpret_cast<void*>(action.sa_handler);
   }
-  /// Adds the address where the program or a library begins, as `dladdr` gives it.
+  /// Adds the start address of the program or of a library, as `dladdr` reports it.
   static int add(dl_phdr_info* object, std::size_t /*size*/, void* loaded) {
     for (int i = 0; i < object->dlpi_phnum; ++i) {
-      const auto& segment = object->dlpi_phdr[i];  // the first of these has the lowest address
+      const auto& segment = object->dlpi_phdr[i];  // the first PT_LOAD has the lowest address
       if (segment.p_type != PT_LOAD) continue;
       const std::uintptr_t start = segment.p_vaddr & ~(segment.p_align - 1);
       static_cast<std::set<std::uintptr_t>*>(loaded)->insert(object->dlpi_addr + start);
@@ -56,7 +57,7 @@ class KeptSignals {
   }
 
   std::array<struct ::sigaction, 32> before_{};
-  std::set<std::uintptr_t> loaded_{};  // where what was loaded before begins
+  std::set<std::uintptr_t> loaded_{};  // start addresses of code loaded before
 };
 
 }  // namespace kolo::internal::messenger

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries the data of batches between ranks: the seam between the collectives and the network.
+// Moves the data of batches between ranks: the interface between the collectives and the network.
 #pragma once
 
 #include <chrono>
@@ -11,18 +11,18 @@
 
 namespace kolo::internal::messenger {
 
-/// Messages of a rank to another with the same tag are received in the order in which they were
-/// sent. Messages with different tags do not wait for each other.
+/// Messages from one rank to another with the same tag arrive in the order in which they were sent.
+/// Messages with different tags do not wait for each other.
 using Tag = std::uint64_t;
 
-/// Returned to the owner of a transfer when that is complete. The messenger does not look into it.
+/// Identifies a transfer to its owner, who gets it back on completion. Opaque to the messenger.
 struct Token {
   void* owner = nullptr;
   int* counter = nullptr;
 };
 
-/// The transfers of one owner. The memory of a transfer belongs to the network until its token
-/// comes back.
+/// The transfers of one owner. The network may access the memory of a transfer until its token is
+/// returned.
 class Channel {
  public:
   Channel() = default;
@@ -30,17 +30,17 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
   virtual ~Channel() = default;
 
-  /// At least one byte; as many as the other rank receives. Throws BackendError.
+  /// Sends at least one byte, and exactly as many as the other rank receives. Throws BackendError.
   virtual void send(int peer, Tag tag, const std::byte* data, std::int64_t bytes, Token token) = 0;
   virtual void receive(int peer, Tag tag, std::byte* data, std::int64_t bytes, Token token) = 0;
 
-  /// Moves what can be moved, and adds the tokens of the transfers that are complete to `done`.
-  /// Never waits. Throws BackendError.
+  /// Advances transfers and appends the tokens of complete ones to `done`. Never waits. Throws
+  /// BackendError.
   virtual void progress(std::vector<Token>& done) = 0;
 };
 
-/// One thread at a time. A lost peer keeps no other from being reached: its transfers stay
-/// incomplete, and `loss` names it.
+/// Used by one thread at a time. A lost peer does not affect communication with others: its
+/// transfers stay incomplete, and `loss` names it.
 class Messenger {
  public:
   Messenger() = default;
@@ -49,36 +49,36 @@ class Messenger {
   virtual ~Messenger() = default;
 
   using TimePoint = std::chrono::steady_clock::time_point;
-  /// The clock that tells how long messages take; simulations have their own.
+  /// The clock for durations of transfers; simulations override it.
   [[nodiscard]] virtual TimePoint now() const { return std::chrono::steady_clock::now(); }
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// Tags are below this. The same on all ranks.
+  /// All tags are below this number, which is the same on all ranks.
   [[nodiscard]] virtual Tag tag_count() const = 0;
 
-  /// Valid until it is released, and never longer than the messenger.
+  /// The channel is valid until it is released; the messenger must outlive it.
   [[nodiscard]] virtual Channel& open() = 0;
-  /// Withdraws the transfers that are not complete: both ranks do so, or the session is over. False
-  /// if the network may still read or write their memory, which then must not be freed.
+  /// Withdraws unfinished transfers; both sides do so, or the session is over. Returns false if the
+  /// network may still access their memory, which then must not be freed.
   [[nodiscard]] virtual bool release(Channel& channel) noexcept = 0;
 
-  /// Moves what can be moved without a channel's call. True if anything moved. Throws BackendError.
+  /// Advances transfers of all channels. True if anything moved. Throws BackendError.
   virtual bool progress() = 0;
-  /// One of them is readable while there is something to move. Empty: `may_sleep` alone decides.
+  /// Descriptors, one of which is readable while there is work. If empty, only `may_sleep` decides.
   [[nodiscard]] virtual std::vector<int> descriptors() const { return {}; }
-  /// False if nothing tells when there is something to move, or if there is. Call it between the
-  /// last `progress` and the sleep.
+  /// False if there is work, or if nothing would signal new work. Call it between the last
+  /// `progress` and the sleep.
   [[nodiscard]] virtual bool may_sleep() = 0;
-  /// True while the memory of transfers belongs to the network.
+  /// True while the network may access the memory of transfers.
   [[nodiscard]] virtual bool uses_memory() const = 0;
 
-  /// The first peer that was lost; null if none is.
+  /// The first peer that was lost; null if there is none.
   [[nodiscard]] virtual const Failure* loss() const { return nullptr; }
 
-  /// Says goodbye to the peers, and waits at most for `patience` until they have too; 0: neither.
-  /// Afterwards no transfer completes, and unless `uses_memory` is true, no memory of a transfer is
-  /// touched.
+  /// Says goodbye to the peers and waits up to `patience` for their goodbyes; 0 skips both.
+  /// Afterwards no transfer completes, and unless `uses_memory` is true, the memory of transfers is
+  /// not accessed.
   virtual void close(std::chrono::nanoseconds patience) noexcept = 0;
 };
 

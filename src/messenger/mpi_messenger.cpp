@@ -13,10 +13,10 @@ using node::check_mpi;
 
 using namespace std::chrono_literals;
 
-// After a batch MPI is called all the time for so long, then at these intervals.
+// After a batch, MPI is called continuously for `lively_for`, then at intervals.
 constexpr auto lively_for = 200ms;
 constexpr auto activity_interval = 100ms;
-constexpr auto max_gap = 2s;  // between two calls, unless the process was suspended
+constexpr auto max_gap = 2s;  // a longer gap between calls means that the process was suspended
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void MpiActivity::call_if_due(MPI_Comm comm, TimePoint now) {
   const auto passed = now - last_;
   if (!lively_ && passed < activity_interval) return;
   last_ = now;
-  // A longer gap is a suspension.
+  // Time during which the process was suspended does not count.
   since_end_ += std::min<std::chrono::nanoseconds>(passed, max_gap);
   lively_ = since_end_ < lively_for;
   owes_ = afterwards_ == 0ns || since_end_ < afterwards_;
@@ -56,7 +56,7 @@ MpiMessenger::MpiMessenger(MPI_Comm comm, int max_tag, std::chrono::nanoseconds 
 
 Channel& MpiMessenger::open() {
   if (free_.empty()) {
-    free_.reserve(channels_.size() + 1);  // for `release`, which must not throw
+    free_.reserve(channels_.size() + 1);  // `release` must not throw
     free_.push_back(&channels_.emplace_back(comm_));
   }
   MpiChannel& channel = *free_.back();
@@ -68,7 +68,7 @@ Channel& MpiMessenger::open() {
 bool MpiMessenger::release(Channel& channel) noexcept {
   activity_.end();
   auto& own = static_cast<MpiChannel&>(channel);
-  // One with requests is never used again.
+  // A channel that still has requests is not reused.
   if (!own.withdraw()) return false;
   free_.push_back(&own);
   return true;
@@ -107,8 +107,8 @@ void MpiMessenger::MpiChannel::progress(std::vector<Token>& done) {
                          finished_.data(), MPI_STATUSES_IGNORE),
             "MPI_Testsome");
   if (count <= 0) return;
-  // From the last to the first, so that the request that takes the place of a finished one is not
-  // finished itself.
+  // Remove from the last to the first, so that the request that moves into the place of a finished
+  // one is not finished itself.
   finished_.resize(static_cast<std::size_t>(count));
   std::ranges::sort(finished_, std::greater<>());
   for (const int index : finished_) {
@@ -125,16 +125,16 @@ void MpiMessenger::MpiChannel::remove(std::size_t at) {
   entries_.pop_back();
 }
 
-// After a failure the tensors belong to the program again, which may free them. A receive that no
-// message has reached yet is canceled, so that MPI does not write them when a later session calls
-// it. Sends, and receives that have begun, cannot be taken back.
+// After a failure the program owns the tensors again and may free them. A receive that no message
+// has reached yet is canceled, so that MPI does not write to the tensors when a later session calls
+// it. Sends, and receives that have begun, cannot be withdrawn.
 bool MpiMessenger::MpiChannel::withdraw() noexcept {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return requests_.empty();
   for (std::size_t at = requests_.size(); at-- > 0;) {
     if (!entries_[at].receives) continue;
-    int done = requests_[at] == MPI_REQUEST_NULL ? 1 : 0;  // one that has failed
+    int done = requests_[at] == MPI_REQUEST_NULL ? 1 : 0;  // already null if it has failed
     if (done != 0) {
       remove(at);
       continue;

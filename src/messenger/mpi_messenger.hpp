@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data over MPI's point-to-point messages, and the calls that MPI needs to make progress after a
-// batch.
+// Messages over MPI's point-to-point communication, and the calls that MPI needs to make progress
+// after a batch.
 #pragma once
 
 #include <mpi.h>
@@ -13,33 +13,33 @@
 
 namespace kolo::internal::messenger {
 
-/// The highest tag that every MPI has.
+/// The highest tag that every MPI supports.
 inline constexpr int guaranteed_max_tag = 32767;
-/// The highest tag of this MPI, the same on all ranks.
+/// The highest tag of this MPI library, the same on all ranks.
 [[nodiscard]] int find_max_tag();
 
-/// What a rank has sent may wait inside MPI for room in a socket even when its own part of a batch
-/// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
-/// often at first, then at intervals, until a rank that does not receive it counts as lost. Time in
-/// which this process was suspended does not count: the receiver may have been suspended with it.
-/// One thread at a time.
+/// Calls MPI after a batch. Sent data may wait inside MPI for room in a socket even when this
+/// rank's part of the batch is done, and it moves only while MPI is called. So MPI is called for a
+/// while: often at first, then at intervals, until a rank that still does not receive counts as
+/// lost. Time during which this process was suspended does not count: the receiver may have been
+/// suspended too. Used by one thread at a time.
 class MpiActivity {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// `afterwards`: for how long. 0: forever.
+  /// `afterwards` is how long MPI is called after a batch; 0: forever.
   explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
 
   void begin() { ++batches_; }
   void end(TimePoint now = std::chrono::steady_clock::now());
 
-  /// True while batches are under way: MPI reads and writes their memory.
+  /// True while batches run: MPI reads and writes their memory.
   [[nodiscard]] bool has_batches() const { return batches_ > 0; }
-  /// True while batches are under way, and shortly after: the driver should poll often.
+  /// True while batches run and shortly afterwards: the driver should poll often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }
-  /// Calls MPI, on any communicator, if it is time to.
+  /// Calls MPI with any communicator if a call is due.
   void call_if_due(MPI_Comm comm, TimePoint now = std::chrono::steady_clock::now());
-  /// True until the last call is made.
+  /// True until the last call has been made.
   [[nodiscard]] bool calls_are_due() const { return owes_; }
 
  private:
@@ -47,16 +47,17 @@ class MpiActivity {
   int batches_ = 0;
   bool owes_ = false;
   bool lively_ = false;
-  std::chrono::nanoseconds since_end_{0};  // without suspensions
+  std::chrono::nanoseconds since_end_{0};  // excludes suspensions
   TimePoint last_{};
 };
 
-/// MPI has nothing to sleep on, so it is polled while a channel is open and shortly after. It
-/// notices no lost rank, and cannot take back what it has begun.
+/// MPI offers nothing to sleep on, so the driver polls while a channel is open and shortly
+/// afterwards. MPI neither notices a lost rank nor withdraws a send.
 class MpiMessenger : public Messenger {
  public:
-  /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this. `max_tag`,
-  /// the same on all ranks, is the highest tag to be used. `afterwards` as for MpiActivity.
+  /// `comm` carries no other traffic, returns errors (MPI_ERRORS_RETURN) and outlives the
+  /// messenger. `max_tag` is the highest tag to use, the same on all ranks. `afterwards` is that of
+  /// MpiActivity.
   explicit MpiMessenger(MPI_Comm comm, int max_tag = guaranteed_max_tag,
                         std::chrono::nanoseconds afterwards = {});
 
@@ -71,7 +72,7 @@ class MpiMessenger : public Messenger {
   void close(std::chrono::nanoseconds /*patience*/) noexcept override {}
 
  private:
-  /// Parallel arrays: the requests of MPI, and their tokens.
+  /// Keeps the requests and their tokens in parallel arrays, as MPI_Testsome requires.
   class MpiChannel : public Channel {
    public:
     explicit MpiChannel(MPI_Comm comm) : comm_(comm) {}
@@ -80,7 +81,7 @@ class MpiMessenger : public Messenger {
     void receive(int peer, Tag tag, std::byte* data, std::int64_t bytes, Token token) override;
     void progress(std::vector<Token>& done) override;
 
-    /// True if nothing is left.
+    /// Cancels receives. True if no request is left.
     bool withdraw() noexcept;
 
    private:
@@ -101,7 +102,7 @@ class MpiMessenger : public Messenger {
   int rank_ = 0;
   int size_ = 1;
   MpiActivity activity_;
-  std::deque<MpiChannel> channels_{};  // they keep their places
+  std::deque<MpiChannel> channels_{};  // a deque: channels must not move
   std::vector<MpiChannel*> free_{};
 };
 

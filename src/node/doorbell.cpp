@@ -22,13 +22,14 @@ Doorbell::EventFds Doorbell::open() {
 }
 
 void Doorbell::ring(WakeReason about) const noexcept {
-  // Orders the caller's stores before this read of the word; the fence in `listen` orders the
-  // listener's store of the word before its last check. One of the two sees the other's store.
+  // Sequentially consistent: the fence orders the caller's stores of work before this read of the
+  // word. The fence in `listen` orders the listener's store of the word before its last check for
+  // work. So at least one side sees the other's store.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   constexpr auto data = static_cast<std::uint32_t>(WakeReason::data);
   const std::uint32_t word = word_->listener.load(std::memory_order_relaxed);
   if (word == value(Listener::nobody) || (about == WakeReason::data && (word & data) == 0)) return;
-  // If several ring at once, only the one that clears the word makes the system call.
+  // If several threads ring at once, only the one that clears the word makes the system call.
   const auto listener =
       static_cast<Listener>(word_->listener.exchange(value(Listener::nobody)) & ~data);
   if (listener != Listener::nobody) wake(listener);
@@ -39,15 +40,15 @@ void Doorbell::sleep(Listener listener, std::chrono::nanoseconds max) const noex
   const timespec timeout{.tv_sec = std::max<std::int64_t>(seconds.count(), 0),
                          .tv_nsec = std::max<std::int64_t>((max - seconds).count(), 0)};
   // `poll` ignores negative descriptors. The session's thread waits for the gate instead of the
-  // watched descriptor: it may sleep here before it listens.
+  // watched descriptor, since it may sleep here before it listens.
   std::array<pollfd, 2> waiting{pollfd{.fd = event_fd_of(listener), .events = POLLIN, .revents = 0},
                                 pollfd{.fd = listener == Listener::thread ? gate_.get() : watched_,
                                        .events = POLLIN,
                                        .revents = 0}};
   if (::ppoll(waiting.data(), waiting.size(), &timeout, nullptr) <= 0) return;
   if ((waiting[0].revents & POLLIN) == 0) return;
-  // Resets the counter, or the next sleep would end at once. The read does not block: if another
-  // sleep has taken the wake, there is nothing to read.
+  // Reset the counter, or the next sleep would end at once. The read does not block: if another
+  // sleep has consumed the wake, the counter is zero already.
   std::uint64_t rung = 0;
   static_cast<void>(!::read(waiting[0].fd, &rung, sizeof rung));
 }
@@ -68,8 +69,8 @@ void Doorbell::open_gate(bool open) const {
 }
 
 void Doorbell::wake(Listener listener) const noexcept {
-  // The counter keeps a wake that comes before the sleep. The write fails only if the counter is
-  // full, and then it is readable already.
+  // The counter keeps a wake that precedes the sleep. The write fails only if the counter is full,
+  // and then the descriptor is readable anyway.
   const std::uint64_t once = 1;
   static_cast<void>(!::write(event_fd_of(listener), &once, sizeof once));
 }

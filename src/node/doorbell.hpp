@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank sleeps until there is something for it, and how others wake it.
+// How a rank sleeps until it has work, and how other threads and ranks wake it.
 #pragma once
 
 #include <array>
@@ -11,14 +11,15 @@
 
 namespace kolo::internal::node {
 
-/// The thread of a rank that listens for the bell; the others need no wake-up.
+/// The thread of a rank that a ring wakes. Threads that do not listen need no wake-up.
 enum class Listener : std::uint32_t { nobody, thread, waiter };
 
-/// What wakes the listener: messages only, or also the progress of other ranks with the data of a
-/// batch.
+/// The events that wake the listener: only messages, or also the progress of other ranks with the
+/// data of a batch.
 enum class WakeReason : std::uint32_t { messages = 0, data = 4 };
 
-/// In memory that every ringing rank can reach; initially zeros.
+/// The word that tells whether a thread listens. It lies in memory that every ringing rank maps,
+/// and is initially zero.
 struct alignas(64) BellWord {
   std::atomic<std::uint32_t> listener;
 };
@@ -33,38 +34,39 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 /// Thread-safe, but one thread at a time listens.
 class Doorbell {
  public:
-  using EventFds = std::array<FileDescriptor, 2>;  // eventfds of the thread and the waiter
+  using EventFds = std::array<FileDescriptor, 2>;  // the eventfds of the thread and of the waiter
 
   /// Throws BackendError.
   [[nodiscard]] static EventFds open();
 
-  /// `word` outlives this.
+  /// `word` must outlive the doorbell.
   Doorbell(BellWord& word, EventFds event_fds) : word_(&word), event_fds_(std::move(event_fds)) {}
 
-  /// From now on a readable `descriptor` counts as a ring: it ends the listener's sleep. It must
-  /// stay open as long as this lives. Call this before any thread listens. Throws BackendError.
+  /// From now on a readable `descriptor` counts as a ring and ends the listener's sleep. It must
+  /// stay open as long as the doorbell lives. Call this before any thread listens. Throws
+  /// BackendError.
   void watch(int descriptor);
 
-  /// Wakes the listener once; then nobody listens.
+  /// Wakes the listener once; afterwards no thread listens.
   void ring(WakeReason about = WakeReason::messages) const noexcept;
 
-  /// From now on a ring wakes the listener. Check for work once more before `sleep`.
+  /// From now on a ring wakes the listener. Check for work once more between this and `sleep`.
   void listen(Listener listener, WakeReason about) const {
     if (gate_.valid()) open_gate(listener == Listener::thread);
     word_->listener.store(value(listener) | static_cast<std::uint32_t>(about),
                           std::memory_order_relaxed);
-    // Orders the store before the caller's last check, which `ring` relies on.
+    // Orders the store before the caller's last check for work; `ring` relies on it.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  /// The bell need not be rung any more.
+  /// From now on rings need not wake this rank.
   void stop_listening() const {
     if (gate_.valid()) open_gate(false);
     // Relaxed: a thread that still sees the old value rings once too often.
     word_->listener.store(value(Listener::nobody), std::memory_order_relaxed);
   }
-  /// Returns when the bell was rung for `listener`, at the latest after `max`.
+  /// Returns when the bell was rung for `listener`, or after `max`.
   void sleep(Listener listener, std::chrono::nanoseconds max) const noexcept;
-  /// Ends the sleep of `listener`, or its next one.
+  /// Ends the current sleep of `listener`, or the next one.
   void wake(Listener listener) const noexcept;
 
   [[nodiscard]] const EventFds& event_fds() const { return event_fds_; }
@@ -80,8 +82,9 @@ class Doorbell {
   BellWord* word_;
   EventFds event_fds_;
   int watched_ = -1;
-  // The thread may sleep already when it begins to listen, and must not be woken while it does not:
-  // this is readable if `watched_` is and the thread listens.
+  // `gate_`: an epoll descriptor that is readable if `watched_` is and the thread listens. The
+  // thread may be asleep already when it begins to listen, and must not wake while it does not
+  // listen.
   FileDescriptor gate_{};
 };
 

@@ -6,7 +6,7 @@
 
 namespace kolo::internal::node {
 
-/// The text of the operating system for an error number.
+/// The operating system's text for an error number.
 [[nodiscard]] std::string error_text(int error);
 
 /// Throws BackendError with the failed call and the text of errno.

@@ -31,7 +31,7 @@ struct Address {
   socklen_t length = 0;
 };
 
-/// Of the abstract namespace: begins with a zero byte and has no file.
+/// An address in the abstract namespace, marked by a leading zero byte: it has no file.
 Address address_of(std::uint64_t inbox) {
   Address address;
   address.name.sun_family = AF_UNIX;
@@ -45,7 +45,7 @@ Address address_of(std::uint64_t inbox) {
 FileDescriptor open_socket(std::uint64_t inbox) {
   FileDescriptor opened(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!opened.valid()) throw_system_error("socket");
-  // The kernel then adds the credentials of the sender, which cannot be forged.
+  // SO_PASSCRED makes the kernel add the sender's credentials, which cannot be forged.
   const int yes = 1;
   if (::setsockopt(opened.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
     throw_system_error("SO_PASSCRED");
@@ -55,13 +55,13 @@ FileDescriptor open_socket(std::uint64_t inbox) {
   return opened;
 }
 
-// Room for the descriptors and for the sender's credentials, aligned as the kernel wants it.
+// Room for the descriptors and the sender's credentials, aligned as the kernel requires.
 union Control {
   cmsghdr align;
   std::array<char, CMSG_SPACE(max_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> bytes;
 };
 
-/// 0, or why there is no room for it now.
+/// Returns 0, or the error that shows that the message cannot be sent yet.
 int send_to(int from, const Address& to, int index, std::span<const int> descriptors) {
   iovec content{.iov_base = &index, .iov_len = sizeof index};
   Control control{};
@@ -78,7 +78,7 @@ int send_to(int from, const Address& to, int index, std::span<const int> descrip
   header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
   std::ranges::copy(std::as_bytes(descriptors), reinterpret_cast<std::byte*>(CMSG_DATA(header)));
   if (::sendmsg(from, &message, MSG_NOSIGNAL) >= 0) return 0;
-  // ETOOMANYREFS: this user has too many descriptors on their way, which others are about to take.
+  // ETOOMANYREFS: too many descriptors of this user are in flight; receivers will soon take some.
   if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ETOOMANYREFS)
     throw_system_error("sending descriptors to another rank of this host");
   return errno;
@@ -89,7 +89,7 @@ struct Arrived {
   ReceivedFds fds{};
 };
 
-/// Nothing if nothing has come.
+/// Returns nothing if no message has arrived, or one from another user.
 std::optional<Arrived> receive_at(int socket) {
   Arrived arrived;
   iovec content{.iov_base = &arrived.index, .iov_len = sizeof arrived.index};
@@ -116,12 +116,12 @@ std::optional<Arrived> receive_at(int socket) {
       for (std::size_t i = 0; i < bytes / sizeof(int); ++i) arrived.fds.fds.emplace_back(fds[i]);
     }
   }
-  if (sender.uid != ::geteuid()) return std::nullopt;  // of another user
+  if (sender.uid != ::geteuid()) return std::nullopt;
   arrived.fds.pid = sender.pid;
   return arrived;
 }
 
-/// The first exception becomes the `problem`.
+/// Passes what has arrived to `receive`. The first exception becomes the `problem`.
 void hand_over(Arrived arrived, std::size_t expected, const FdReceiver& receive,
                std::exception_ptr& problem) {
   if (problem) return;
@@ -156,10 +156,10 @@ void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
   const auto size = static_cast<int>(group.inboxes.size());
   std::vector<bool> received(group.inboxes.size());
   received[static_cast<std::size_t>(group.index)] = true;
-  std::exception_ptr problem;  // thrown when the others have what they need
+  std::exception_ptr problem;  // thrown once the other ranks have what they need
   int missing = size - 1;
-  int obstacle = 0;  // to sending
-  int next = 1;      // each rank begins with the next one, so that not all send to the same
+  int obstacle = 0;  // the last error of a send; 0: none
+  int next = 1;      // each rank starts with its successor, to spread the load over the inboxes
   while (missing > 0 || next < size) {
     bool moved = false;
     if (next < size) {
@@ -179,7 +179,7 @@ void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
     if (steady_clock::now() > deadline)
       throw BackendError(late(missing, size, size - next, obstacle));
     while_waiting();
-    // A full inbox does not signal when it has room again, so it is tried every millisecond.
+    // A full inbox does not signal when it has room again, so sending is retried every millisecond.
     pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};
     ::poll(&waiting, 1, next < size ? 1 : 5);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives the processes of one host each other's file descriptors.
+// Exchanges file descriptors between the processes of one host.
 #pragma once
 
 #include <sys/types.h>
@@ -14,20 +14,21 @@
 
 namespace kolo::internal::node {
 
-/// What came from one process.
+/// The descriptors of one process.
 struct ReceivedFds {
-  pid_t pid = 0;  // as seen here
+  pid_t pid = 0;  // the number in this process's PID namespace
   std::vector<FileDescriptor> fds{};
 };
 
-/// The socket at which a process receives descriptors. It has no place in the file system, and its
-/// number is random. It is open before any process sends, so that none has to wait for it.
+/// The socket at which a process receives descriptors. It has no name in the file system, only a
+/// random number. Each process opens its inbox before any process sends, so that none has to wait
+/// for another's inbox.
 class FdInbox {
  public:
   /// Throws BackendError.
   FdInbox();
 
-  /// By which other processes of the host find it; never 0.
+  /// The number by which other processes of the host address the inbox; never 0.
   [[nodiscard]] std::uint64_t number() const { return number_; }
   [[nodiscard]] int fd() const { return socket_.get(); }
 
@@ -36,20 +37,21 @@ class FdInbox {
   FileDescriptor socket_;
 };
 
-/// The inboxes of all processes that exchange descriptors, and which of them this process is.
+/// The inboxes of all processes that exchange descriptors, and the index of this process's own.
 struct FdExchangeGroup {
   std::vector<std::uint64_t> inboxes{};
   int index = 0;
 };
 
-/// What came from the process with that index.
+/// Receives the descriptors of the process with that index.
 using FdReceiver = std::function<void(int index, ReceivedFds received)>;
 
-/// All processes of the group call this at once; none learns of another's failure. `receive` gets
-/// the others' descriptors one process after another, in any order, from processes of the same user
-/// only. It should close what it does not need: with many ranks, all of them together may be more
-/// than a process may have. `while_waiting` is called every few milliseconds. Throws BackendError,
-/// also after `timeout`, and what `receive` throws, but not before the others have what they need.
+/// All processes of the group call this at the same time. A process does not learn of another's
+/// failure. `receive` gets the descriptors of the other processes one process after another, in any
+/// order, and only from processes of the same user. It should close descriptors that it does not
+/// need: with many ranks, all of them together may exceed the limit of open files. `while_waiting`
+/// is called every few milliseconds. Throws BackendError, also after `timeout`, and rethrows
+/// exceptions of `receive`, but only after the other processes have what they need.
 void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
                   std::span<const int> descriptors, const FdReceiver& receive,
                   const std::function<void()>& while_waiting, std::chrono::nanoseconds timeout);

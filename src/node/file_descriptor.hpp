@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open file descriptor, closed once.
+// An open file descriptor that is closed once.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace kolo::internal::node {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  /// Takes it over; negative: none.
+  /// Takes ownership of `fd`. A negative number means none.
   explicit FileDescriptor(int fd) : fd_(fd) {}
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {

@@ -17,7 +17,7 @@ HostLock::Guard::Guard(HostLock& lock) {
   if (begin.time_since_epoch().count() < lock.paused_until_) return;
   file_ = FileDescriptor(::open(lock.path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file_.valid()) return;
-  // A child with the descriptor would keep the lock of a parent that is killed.
+  // A forked child that inherits the descriptor would keep the lock of a parent that is killed.
   not_inherited_ = NotInherited(file_.get());
   for (;;) {
     holds_ = ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0;
@@ -29,7 +29,7 @@ HostLock::Guard::Guard(HostLock& lock) {
 }
 
 HostLock::Guard::~Guard() {
-  // Not left to the end of the descriptor, of which a child may have a copy nevertheless.
+  // Unlock explicitly: closing the descriptor does not, if a child has a copy of it nevertheless.
   if (holds_) ::flock(file_.get(), LOCK_UN);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock among the processes of a host.
+// A lock between the processes of a host.
 #pragma once
 
 #include <atomic>
@@ -12,15 +12,15 @@
 
 namespace kolo::internal::node {
 
-/// Any process can lock a file that it can read, and keep the lock. So nobody waits for longer than
-/// `patience`: work then goes on without the lock, with a warning, and for `pause` nobody waits at
-/// all. Thread-safe.
+/// Any process can lock a file that it can read, and keep the lock. So no thread waits for longer
+/// than `patience`: it then goes on without the lock, with a warning, and for `pause` no thread of
+/// this process waits at all. Thread-safe.
 class HostLock {
  public:
   HostLock(std::string path, std::chrono::nanoseconds patience, std::chrono::nanoseconds pause)
       : path_(std::move(path)), patience_(patience), pause_(pause) {}
 
-  /// Holds the lock as long as it lives. A child that is forked meanwhile does not.
+  /// Holds the lock as long as it lives. A child that is forked meanwhile does not hold it.
   class Guard {
    public:
     explicit Guard(HostLock& lock);
@@ -28,7 +28,7 @@ class HostLock {
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
-    /// False if work goes on without the lock.
+    /// False if the caller goes on without the lock.
     [[nodiscard]] bool holds() const { return holds_; }
 
    private:

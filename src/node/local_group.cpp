@@ -14,7 +14,7 @@
 namespace kolo::internal::node {
 namespace {
 
-/// At the beginning of each rank's segment. All but the word is written before the others map it.
+/// The start of each rank's segment. Everything but the word is written before other ranks map it.
 struct Header {
   BellWord word;
   Caches caches;
@@ -42,6 +42,8 @@ OwnMemory::OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap)
 }
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
+  // On return, `received` closes the descriptors of the segment and the heap, which the mappings do
+  // not need. With many ranks, they would exceed the limit of open files.
   OtherProcess process(received.pid);
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(sent[0], bytes);
@@ -98,6 +100,7 @@ std::vector<int> LocalGroup::ended() const {
   std::vector<pollfd> processes;
   for (const Mapped& local_peer : local_peers_)
     processes.push_back({.fd = local_peer.process.pidfd().get(), .events = POLLIN, .revents = 0});
+  // `poll` ignores negative descriptors: processes without a pidfd are looked up in /proc below.
   ::poll(processes.data(), processes.size(), 0);
   std::vector<int> ended;
   for (int index = 0; index < size(); ++index) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
+// The ranks of one host. Each maps the others' memory, can wake them, and notices their end.
 #pragma once
 
 #include <chrono>
@@ -17,27 +17,27 @@
 
 namespace kolo::internal::node {
 
-/// One rank of the host, as the others reach it. Owns nothing.
+/// A rank of this host, as another rank reaches it. Owns nothing.
 struct LocalPeer {
-  std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
+  std::byte* memory;  // in the rank's segment: aligned to cache lines, initially zeros
   const Doorbell* bell;
-  std::span<std::byte> heap{};            // what it shares of its tensors; may be empty
-  const OtherProcess* process = nullptr;  // null if it is this process
+  std::span<std::byte> heap{};            // the memory of its shared tensors; may be empty
+  const OtherProcess* process = nullptr;  // null for this rank itself
 };
 
-/// The memory that a rank shares with the other ranks of its host. Each rank creates it before they
-/// connect, so that a rank that cannot create it reports the error, and no other rank waits.
+/// The memory that a rank shares with the other ranks of its host. Each rank creates it before the
+/// ranks connect: a rank that cannot create it reports the error then, while no other rank waits.
 class OwnMemory {
  public:
-  /// `bytes` of memory that the others map, and a heap that can grow to `heap_bytes` and takes
-  /// memory as it is used. `bytes` is the same on all ranks of the host. Throws BackendError.
+  /// `bytes` of memory that other ranks map, and a heap that grows to `heap_bytes` and takes memory
+  /// only as it is used. `bytes` must be the same on all ranks of the host. Throws BackendError.
   OwnMemory(std::size_t bytes, std::size_t heap_bytes);
-  /// With the heap of an earlier session, in which this rank still has tensors.
+  /// Keeps the heap of an earlier session, in which this rank still has tensors.
   OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap);
 
   [[nodiscard]] const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
 
-  /// Where this rank receives the others' descriptors: `FdExchangeGroup::inboxes` has it.
+  /// The number of this rank's inbox, for `FdExchangeGroup::inboxes`.
   [[nodiscard]] std::uint64_t inbox() const { return inbox_.number(); }
 
  private:
@@ -49,59 +49,59 @@ class OwnMemory {
   FdInbox inbox_{};
 };
 
-/// Ranks are known by their index on the host. Thread-safe once made.
+/// Identifies ranks by their index on the host. Thread-safe once constructed.
 class LocalGroup {
  public:
   static constexpr std::chrono::seconds timeout{20};
 
-  /// All ranks of the group at once, when each has made its own memory. `while_waiting` as in
-  /// `exchange_fds`. Throws BackendError, also after `timeout`.
+  /// All ranks of the group construct it at the same time, after each has created its own memory.
+  /// `while_waiting` is that of `exchange_fds`. Throws BackendError, also after `timeout`.
   LocalGroup(OwnMemory own, const FdExchangeGroup& group,
              const std::function<void()>& while_waiting);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(local_peers_.size()); }
-  /// Zeros at first, aligned to 4096 bytes.
+  /// The rank's memory: initially zeros, aligned to 4096 bytes.
   [[nodiscard]] std::byte* memory(int index) const {
     return local_peer(index).segment.data() + header_bytes;
   }
-  /// Where the rank's heap lies in this process.
+  /// The address range at which this process maps the rank's heap.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
-  /// The number of its process, as seen here.
+  /// The rank's process, by its number in this PID namespace.
   [[nodiscard]] pid_t process(int index) const;
   /// Null for this rank itself.
   [[nodiscard]] const OtherProcess* other_process(int index) const {
     return index == index_ ? nullptr : &local_peer(index).process;
   }
-  /// This rank's. Others may hold it for longer than the local_group lives.
+  /// The heap of this rank. Other owners may keep it beyond the lifetime of the group.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return local_peer(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
-  /// The part of the second-level caches that each rank has, in bytes. The same on all ranks.
+  /// Each rank's share of the second-level caches, in bytes; the same on all ranks.
   [[nodiscard]] std::int64_t cache_share() const { return cache_share_; }
-  /// Of each rank, the NUMA node that has all processors that it may use; -1: none, or not known.
-  /// The same on all ranks.
+  /// For each rank, the NUMA node of all processors that it may use; -1: none, or not known. The
+  /// same on all ranks.
   [[nodiscard]] const std::vector<int>& numa_nodes() const { return numa_nodes_; }
-  /// `Doorbell::watch`, of this rank's.
+  /// Calls `Doorbell::watch` on this rank's bell.
   void watch(int descriptor) {
     local_peers_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
   }
 
-  /// By which the end of the others' processes can be awaited; they outlive this. Empty where the
-  /// kernel has no pidfds.
+  /// Copies of the pidfds of the other ranks' processes, which signal the end of a process and
+  /// outlive the group. Empty if the kernel has no pidfds.
   [[nodiscard]] std::vector<FileDescriptor> others() const;
-  /// Those whose process has ended, however it did.
+  /// The indices of the ranks whose process has ended, for whatever reason.
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
-  // The header before the memory, which it keeps aligned.
+  // The header precedes the memory; a whole page keeps the memory aligned.
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 
   struct Mapped {
     SharedMemory segment;
     Doorbell bell;
-    SharedMemory heap;  // none of this rank itself
+    SharedMemory heap;  // empty for this rank itself
     OtherProcess process;
   };
 

@@ -16,9 +16,9 @@ namespace kolo::internal::node {
 namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t unit = 4096;  // heaps are multiples of this
+constexpr std::size_t unit = 4096;  // heap sizes are multiples of this
 
-/// The number after `name` in a file of names and numbers; nothing if there is none.
+/// The number that follows `name` in a file of names and numbers, if there is one.
 std::optional<std::size_t> find_number(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   std::string found;
@@ -31,7 +31,7 @@ std::optional<std::size_t> find_number(const std::string& path, std::string_view
   return std::nullopt;
 }
 
-/// The number that is all of a file; nothing if there is no such file, or it has "max".
+/// The number that a file consists of; nothing if there is no such file, or it says "max".
 std::optional<std::size_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::size_t number = 0;
@@ -39,13 +39,13 @@ std::optional<std::size_t> read_number(const std::string& path) {
   return std::nullopt;
 }
 
-/// In bytes.
+/// The value of `name` in /proc/meminfo, in bytes.
 std::optional<std::size_t> find_in_meminfo(const std::string& root, std::string_view name) {
   const std::optional<std::size_t> kilobytes = find_number(root + "/proc/meminfo", name);
   return kilobytes ? std::optional(*kilobytes * 1024) : std::nullopt;
 }
 
-/// One control group with a limit, and what it has left of it.
+/// A control group with a memory limit, and the memory left within it.
 struct Group {
   std::string limit_file;
   std::size_t limit;
@@ -58,8 +58,8 @@ struct Version {
   std::string_view limit;
   std::string_view usage;
   std::string_view swap_limit;
-  // In memory.stat: what the kernel drops before it ends a process. A warm page cache may fill all
-  // of a group.
+  // Entries of memory.stat: memory that the kernel reclaims before it kills a process. A warm page
+  // cache may fill the whole group, so it must not count as used.
   std::array<std::string_view, 3> reclaimable;
 };
 constexpr Version version_1{"/sys/fs/cgroup/memory",
@@ -87,21 +87,22 @@ std::optional<Group> read_group(const std::string& directory, const Version& ver
 
 struct Groups {
   std::vector<Group> limited{};
-  bool limit_swap = false;  // at least one of them
+  bool limit_swap = false;  // at least one group limits swap
 };
 
 bool limits_swap(const std::string& directory, const Version& version) {
   const std::optional<std::size_t> limit = read_number(directory + std::string(version.swap_limit));
-  return limit && *limit < unlimited / 4;  // version 1 has a number where there is no limit
+  return limit && *limit < unlimited / 4;  // version 1 reports a huge number if there is no limit
 }
 
-/// Those of the process and all above them, as far as they can be seen: a container may have its
-/// own group where the host has the root.
+/// The groups of this process and all groups above, as far as they are visible: a container may see
+/// its own group in place of the host's root.
 Groups find_groups(const std::string& root) {
   Groups groups;
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
-    // Number, controllers and path, with colons between them. Version 2 names no controllers.
+    // A line has a number, controllers and a path, separated by colons. Version 2 names no
+    // controllers.
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
@@ -136,7 +137,7 @@ std::size_t address_space_left(const std::string& root) {
 AvailableMemory available_memory(const std::string& root) {
   AvailableMemory available{find_in_meminfo(root, "MemAvailable:").value_or(unlimited), "the host"};
   Groups groups = find_groups(root);
-  // Where swap is limited, this process may not get any of it.
+  // If a group limits swap, this process may not get any of the free swap.
   if (available.bytes != unlimited && !groups.limit_swap)
     available.bytes += find_in_meminfo(root, "SwapFree:").value_or(0);
   for (Group& group : groups.limited)
@@ -153,7 +154,7 @@ MemoryLimits memory_limits(const std::string& root) {
 }
 
 std::size_t heap_bytes(const MemoryLimits& limits, int ranks_of_host) {
-  // Where no limit is known: little of an address space of 47 bits, much for a host.
+  // The maximum where no limit is known: small in an address space of 47 bits, large for a host.
   constexpr std::size_t max_of_all = std::size_t{1} << 44;
   const std::size_t all = std::min({limits.memory, limits.address_space / 2, max_of_all});
   return std::max(all / static_cast<std::size_t>(ranks_of_host) / unit * unit, unit);

@@ -15,6 +15,7 @@ void check_mpi(int code, const char* doing) {
   if (code == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
+  // MPI_Error_string may only be called once MPI is initialized.
   int running = 0;
   MPI_Initialized(&running);
   if (running != 0) MPI_Error_string(code, text.data(), &length);

@@ -16,14 +16,14 @@ struct NotInherited::Entry {
   int fd = -1;
   std::span<std::byte> memory{};
   InChild in_child = InChild::zeros;
-  bool lost = false;  // written by the only thread of a child
+  bool lost = false;  // set in a child, which has only one thread
 
   struct All {
-    std::mutex mutex;  // held while the process is forked
+    std::mutex mutex;  // held during a fork, so that the child finds `entries` consistent
     std::unordered_set<Entry*> entries;
   };
 
-  /// Never destroyed: a process may be forked while its statics are.
+  /// Never destroyed: the process may fork while its statics are destroyed.
   static All& all() {
     static All& all = *new All;
     return all;
@@ -37,12 +37,15 @@ struct NotInherited::Entry {
   void replace_memory() const;
 };
 
-/// Only system calls: another thread of the parent may have held the lock of the allocator.
+/// Makes system calls only: at the fork, another thread may have held the allocator's lock, which
+/// no thread of the child would ever release.
 void NotInherited::Entry::in_the_child() {
   const int nothing = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (Entry* const entry : all().entries) {
     entry->lost = true;
     if (!entry->memory.empty()) entry->replace_memory();
+    // The number is not closed but replaced: the child's copies of this process's objects will
+    // close it, and must not close a file that the child has opened since.
     if (entry->fd < 0) continue;
     if (nothing < 0 || ::dup3(nothing, entry->fd, O_CLOEXEC) < 0) ::close(entry->fd);
   }
@@ -55,7 +58,7 @@ void NotInherited::Entry::replace_memory() const {
   const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (keep ? 0 : MAP_ANONYMOUS);
   if (::mmap(memory.data(), memory.size(), PROT_READ | PROT_WRITE, flags, keep ? fd : -1, 0) ==
       MAP_FAILED)
-    // The host commits no memory beyond what it has. A write then ends the child, not the job.
+    // The host cannot commit so much memory. A write to the pages ends the child, but not the job.
     ::mprotect(memory.data(), memory.size(), PROT_READ);
 }
 

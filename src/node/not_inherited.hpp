@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child must not share with its parent.
+// Resources that a forked child must not share with its parent.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +9,26 @@
 
 namespace kolo::internal::node {
 
-/// While it lives, a child that is forked from this process loses what it names. Otherwise a child
-/// that outlives its parent would keep its connections open, so that nobody notices the parent's
-/// end, and a child that cleans up would change memory that the job still uses. Processes that
-/// call `exec` lose all of it anyway.
+/// While this object lives, a child forked from this process loses the named resources. Otherwise,
+/// a child that outlives its parent would keep the parent's connections open, so that no rank
+/// notices the parent's end; and a child that cleans up would change memory that the job still
+/// uses. Processes that call `exec` lose the resources anyway.
 class NotInherited {
  public:
-  /// What the child finds at these addresses. It can write there; no other process sees its writes.
+  /// The contents of the memory in the child. The child can write to it; no other process sees
+  /// that.
   enum class InChild : std::uint8_t {
     zeros,
-    content,  // what the parent has there then and later, until the child writes to the page
+    content,  // the parent's content, also later changes, until the child writes to the page
   };
 
   NotInherited() = default;
-  /// In the child the number is that of an event counter, so that closing it hits nothing else.
+  /// In the child, the number becomes that of an event counter, so that closing it is harmless.
   explicit NotInherited(int fd);
-  /// A mapping of the descriptor; it loses both. -1: the descriptor is closed.
+  /// `memory` maps the descriptor; the child loses both. -1: the descriptor is closed already.
   NotInherited(int fd, std::span<std::byte> memory, InChild in_child);
 
-  /// True in a child that has lost it.
+  /// True in a child that has lost the resources.
   [[nodiscard]] bool lost() const;
 
  private:

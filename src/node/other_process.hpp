@@ -30,7 +30,7 @@ class OtherProcess {
  public:
   /// Stands for this process itself, which never ends.
   OtherProcess() = default;
-  /// Throws BackendError if this process cannot see it.
+  /// Throws BackendError if this process cannot see `pid`.
   explicit OtherProcess(pid_t pid);
 
   /// The number in this process's PID namespace.

@@ -25,7 +25,7 @@ struct Free {
 };
 using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, Free>;
 
-/// Null if the processor is not known.
+/// The second-level cache of the processor; null if hwloc does not know it.
 hwloc_obj_t cache_of(hwloc_topology_t topology, int processor) {
   if (topology == nullptr) return nullptr;
   hwloc_obj* const found = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
@@ -82,7 +82,7 @@ Processors::Topology Processors::load(const char* description) {
 
 Processors Processors::of_this_host() {
   Topology topology = load(nullptr);
-  // The environment may make hwloc describe another host.
+  // Environment variables may make hwloc describe another host; then it is not used.
   if (topology != nullptr && hwloc_topology_is_thissystem(topology.get()) == 0) topology.reset();
   return Processors(std::move(topology));
 }
@@ -115,7 +115,7 @@ int Processors::numa_node_of(std::span<const int> processors) const {
         (found == nullptr ||
          hwloc_bitmap_weight(node->cpuset) < hwloc_bitmap_weight(found->cpuset)))
       found = node;
-  // The kernel's number, which ranks in different cgroups have in common.
+  // The kernel's number is the same for ranks in different cgroups.
   return found == nullptr ? -1 : static_cast<int>(found->os_index);
 }
 

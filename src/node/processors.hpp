@@ -53,7 +53,7 @@ class Processors {
   using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
   explicit Processors(Topology topology) : topology_(std::move(topology)) {}
-  /// Null if hwloc fails. `description` is null for this host.
+  /// Null if hwloc fails. A null `description` means this host.
   static Topology load(const char* description);
 
   Topology topology_;

@@ -27,8 +27,8 @@ namespace kolo::internal::node {
 
 namespace {
 
-/// 4 KiB on x86-64; kernels for ARM64 may have 16 or 64 KiB. A block that shares a page with
-/// another could not give it back.
+/// The page size: 4 KiB on x86-64, up to 64 KiB on ARM64. Blocks are whole pages, since a block
+/// that shares a page with another could not give its memory back.
 std::size_t page_bytes() {
   static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
@@ -42,17 +42,18 @@ std::size_t pages(std::size_t bytes) {
 /// later ones may refuse what comes without it (vm.memfd_noexec).
 FileDescriptor create_file() {
   constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  constexpr unsigned noexec_seal = 8;  // of <linux/memfd.h>, which may be older than the kernel
+  constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, which older headers lack
   FileDescriptor fd(::memfd_create("kolo", flags | noexec_seal));
   if (!fd.valid() && errno == EINVAL) fd = FileDescriptor(::memfd_create("kolo", flags));
   if (!fd.valid()) throw_system_error("memfd_create");
   return fd;
 }
 
-// What is left free when shared memory is reserved: for the private memory of the processes.
+// Kept free when shared memory is reserved, for private memory of the processes.
 constexpr std::size_t margin = std::size_t{16} << 20;
-// The limits are in several files, and reading them takes longer than reserving a small block. So
-// small blocks are counted, and the limits are read again when they have come to so many bytes.
+// Reading the limits, which are in several files, takes longer than reserving a small block. So
+// small blocks are only counted, and the limits are read again whenever this many bytes are
+// reached.
 constexpr std::size_t max_unchecked = std::size_t{1} << 20;
 
 /// The reservations of this process. Never destroyed: statics may still allocate.
@@ -80,7 +81,7 @@ bool memory_suffices(std::size_t bytes) {
 
 bool is_small(std::size_t bytes) {
   return bytes <= std::size_t{64} << 10;
-}  // up to the largest page
+}  // up to the largest page size
 
 std::string no_memory(std::size_t bytes, int error) {
   const AvailableMemory available = available_memory();
@@ -94,7 +95,7 @@ SharedMemory SharedMemory::create_sparse(std::size_t bytes, InChild in_child) {
   FileDescriptor fd = create_file();
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     throw_system_error("ftruncate of a shared segment");
-  // No process can shrink it while others map it.
+  // The seals keep other processes from shrinking the file, which would make mapped pages fault.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw_system_error("sealing a shared segment");
   return {std::move(fd), bytes, in_child};
@@ -113,8 +114,8 @@ bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
     errno = ENOMEM;
     return false;
   }
-  // Before Linux 5.16 any signal ends the call, which undoes what it has done. A profiler's signals
-  // may come too often for a long one ever to end.
+  // The work is divided into chunks: before Linux 5.16, any signal ends the call and undoes what it
+  // has done, so a profiler's signals could keep a long call from ever finishing.
   constexpr std::size_t max_chunk = std::size_t{16} << 20;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t chunk = std::min(bytes - done, max_chunk);
@@ -169,13 +170,14 @@ void SharedMemory::map(int fd, std::size_t bytes, InChild in_child, int kept_fd)
   data_.reset(data);
   data_.get_deleter().bytes = bytes;
   data_.get_deleter().not_inherited = NotInherited(kept_fd, {data, bytes}, in_child);
-  // Both are hints. A core dump without these pages is smaller by the memory of the whole host.
+  // Both calls are hints. Without these pages, a core dump is smaller by the heaps of the whole
+  // host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }
 
 void SharedMemory::Unmap::operator()(std::byte* data) {
-  not_inherited = {};  // before the place can have other memory
+  not_inherited = {};  // before another mapping can take this address range
   ::munmap(data, bytes);
 }
 
@@ -185,28 +187,28 @@ SharedHeap::SharedHeap(std::size_t bytes)
 }
 
 void* SharedHeap::allocate(std::size_t bytes) {
-  // Another thread of the parent may have held the lock.
+  // In a forked child the mutex is unusable: another thread of the parent may have held it.
   if (memory_.lost()) return nullptr;
   const std::size_t wanted = pages(bytes);
   const std::optional<std::size_t> offset = take(wanted);
   if (!offset) return nullptr;
-  // Without the lock, since it may take long.
+  // `mutex_` is not held here, since this may take long.
   if (memory_.reserve(*offset, wanted)) return memory_.data() + *offset;
   const int error = errno;
   {
     const std::lock_guard lock(mutex_);
     put_back(*offset, wanted);
   }
-  // Private memory is not there either: the kernel would end the process when it writes to it.
+  // Private memory would be no way out: the kernel would kill the process when it writes to it.
   throw BackendError(no_memory(wanted, error));
 }
 
 void SharedHeap::deallocate(void* block, std::size_t bytes) noexcept {
-  // In a forked child the memory goes with the child.
+  // In a forked child, the memory vanishes with the child.
   if (memory_.lost()) return;
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - memory_.data());
   const std::size_t size = pages(bytes);
-  // Before the block is free, or its pages might go while another thread has it.
+  // The pages are given back before the block is free: later, another thread might own the block.
   memory_.give_back(offset, size);
   const std::lock_guard lock(mutex_);
   put_back(offset, size);
@@ -246,6 +248,7 @@ void* allocate_reserved(std::size_t bytes) {
     ::operator delete(block, std::align_val_t(64));
     throw BackendError(no_memory(bytes, ENOMEM));
   }
+  // Touch every page, so that the kernel provides it now.
   auto* const place = static_cast<volatile char*>(block);
   for (std::size_t i = 0; i < bytes; i += page_bytes()) place[i] = 0;
   return block;

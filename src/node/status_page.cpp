@@ -11,9 +11,10 @@ bool StatusPage::write(std::span<const std::byte> bytes) {
   // Relaxed: only this rank changes the version.
   const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
   Text& text = texts_[next % 2];
-  // This text was current two versions ago. A slow reader may still be reading it: if it sees a
-  // word that is written below, its last check sees at least the version stored before this fence.
-  // That differs from the version it began with, so it begins again.
+  // This text was current two versions ago, and a slow reader may still be reading it. The fence
+  // pairs with the one in `read`: a reader that sees a word stored below also sees, in its last
+  // check, at least the version stored before this fence. It differs from the version with which
+  // the reader began, so the reader tries again.
   std::atomic_thread_fence(std::memory_order_release);
   text.bytes.store(bytes.size(), std::memory_order_relaxed);
   for (std::size_t place = 0; place < bytes.size(); place += sizeof(std::uint64_t)) {

@@ -11,34 +11,34 @@
 
 namespace kolo::internal::node {
 
-/// In shared memory; initially zeros. Written by one thread of its rank at a time and
-/// read by any process, also when the writer was stopped in the middle of writing: of two texts one
+/// Lies in shared memory and is initially zero. One thread of its rank at a time writes it; any
+/// process reads it, even if the writer was stopped in the middle of a write: one of the two texts
 /// is whole while the other is written.
 class StatusPage {
  public:
   static constexpr std::size_t max_bytes = 3968;
 
-  /// Of these only the last is kept. False, and nothing is changed, if there are too many bytes.
+  /// Replaces the text. Returns false, without a change, if there are too many bytes.
   bool write(std::span<const std::byte> bytes);
-  /// What was written last; empty if nothing was, or if it changed again and again.
+  /// The text that was written last; empty if there is none, or if it changed during every attempt.
   [[nodiscard]] std::vector<std::byte> read() const;
 
-  /// Single words, each of which can be read without the others.
+  /// Independent words: each can be read without regard to the others.
   struct Words {
-    std::atomic<std::int64_t> progressed;  // steady clock, nanoseconds: the last progress
-    std::atomic<std::int64_t> submitted;   // the same: the last submission; 0: none
+    std::atomic<std::int64_t> progressed;  // time of the last progress: steady clock, nanoseconds
+    std::atomic<std::int64_t> submitted;   // time of the last submission, likewise; 0: none
     std::atomic<std::uint32_t> flags;
-    std::atomic<std::uint32_t> alarm;  // set by other ranks: check at once
+    std::atomic<std::uint32_t> alarm;  // set by other ranks: check for failures at once
   };
-  static constexpr std::uint32_t blocked = 1;  // all its threads wait for other ranks
-  static constexpr std::uint32_t busy = 2;     // something is pending
-  static constexpr std::uint32_t ended = 4;    // it has left, or cannot go on
+  static constexpr std::uint32_t blocked = 1;  // all threads of the rank wait for other ranks
+  static constexpr std::uint32_t busy = 2;     // operations are pending
+  static constexpr std::uint32_t ended = 4;    // the rank has left, or cannot go on
   [[nodiscard]] Words& words() { return words_; }
   [[nodiscard]] const Words& words() const { return words_; }
 
  private:
   using Word = std::atomic<std::uint64_t>;
-  // A lock would not be seen by other processes, and a stopped writer would hold it forever.
+  // Locks would not work across processes, and a stopped writer would hold one forever.
   static_assert(Word::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
   struct Text {
     Word bytes;

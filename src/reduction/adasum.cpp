@@ -8,7 +8,8 @@
 namespace kolo::internal::reduction {
 namespace {
 
-// Sums of every eighth element, so that several are added at once.
+// Each lane sums every eighth element, so that the compiler can add eight elements at once without
+// reordering sums, which would change their bits.
 constexpr std::int64_t lanes = 8;
 using Lanes = std::array<double, lanes>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adasum of two vectors: orthogonal parts are added, parallel parts are averaged (Maleki et al.,
-// 2020, https://arxiv.org/abs/2006.02924).
+// Adasum of two vectors: orthogonal components are added, parallel components are averaged (Maleki
+// et al., 2020, https://arxiv.org/abs/2006.02924).
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,18 @@ struct Dots {
   double bb = 0.0;
 };
 
-/// The vectors' shares in their combination.
+/// The factors of the two vectors in their combination.
 struct Shares {
   double of_a = 1.0;
   double of_b = 1.0;
 };
 
-/// Adds the dot products of `elements` of a floating-point type, computed in double. For the same
-/// bits, cut the vectors in the same way on all ranks.
+/// Adds the dot products of `elements` elements of a floating-point type, computed in double. All
+/// ranks must cut the vectors at the same places to get the same bits.
 void add_dots(DType dtype, const std::byte* a, const std::byte* b, std::int64_t elements,
               Dots& dots);
 
-/// 1 - a.b / (2 |a|^2) and 1 - a.b / (2 |b|^2). Beside a vector of zeros the other counts fully.
+/// 1 - a.b / (2 |a|^2) and 1 - a.b / (2 |b|^2). If one vector is zero, the other's factor is 1.
 [[nodiscard]] Shares adasum_shares(const Dots& dots);
 
 /// output = of_a * a + of_b * b, computed in double and rounded once. The output may be `a` or `b`.

@@ -11,8 +11,8 @@
 namespace kolo::internal::reduction {
 namespace {
 
-/// Of results, which are copied while they are in the nearest cache, as are the inputs that they
-/// replace.
+/// Bytes of results at a time if there are several outputs. The results are copied to the other
+/// outputs while they, and the inputs that they replace, are still in the first-level cache.
 constexpr std::int64_t block_bytes = 4096;
 
 bool changes_nothing(const Arithmetic& arithmetic, Inputs inputs, DType result) {
@@ -57,6 +57,7 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
       std::memcpy(output + first * out_bytes, results, static_cast<std::size_t>(count * out_bytes));
   };
   if (elements <= block) return reduce_block(inputs, 0, elements);
+  // An output may be an input: all inputs of a block are read before any output of it is written.
   std::vector<const std::byte*> from(inputs.begin(), inputs.end());
   for (std::int64_t first = 0; first < elements; first += block) {
     reduce_block(from, first, std::min(block, elements - first));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of reductions. No communication.
+// The arithmetic of reductions, without communication.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,15 @@ using Inputs = std::span<const std::byte* const>;
 void check_arithmetic(ReduceOp op, DType dtype);
 
 /// output[k] = (prescale * inputs[0][k] op prescale * inputs[1][k] op ...) / divisor * postscale,
-/// in this order. There is at least one input; the output may be one of them if it has their type;
-/// memory may lie at any address.
+/// in this order. There is at least one input. The output may be one of the inputs if it has their
+/// type. Memory may lie at any address.
 ///
-/// f16 and bf16 are computed in f32 and rounded once. f32 and f64 without a postscale are the
-/// quotient itself; with one they are multiplied by postscale / divisor. A NaN in any input gives
-/// NaN. Integers: sums and products wrap; scales are applied in double and truncated toward zero,
-/// to the nearest value of the type; the division is in 64 bits (u64: in double), truncated.
-/// Booleans know neither scales nor divisors. Throws InvalidArgument as `check_arithmetic`.
+/// f16 and bf16 are computed in f32 and rounded once. Without a postscale, f32 and f64 are divided
+/// by the divisor; with a postscale, they are multiplied by postscale / divisor. A NaN in any input
+/// gives NaN. Sums and products of integers wrap; their scales are applied in double and truncated
+/// toward zero, to the nearest value of the type; their division is in 64 bits (u64: in double) and
+/// truncated. Booleans have neither scales nor divisors. Throws InvalidArgument as
+/// `check_arithmetic` does.
 void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, std::byte* output);
 
 using Outputs = std::span<std::byte* const>;

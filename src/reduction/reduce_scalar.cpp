@@ -13,8 +13,8 @@
 namespace kolo::internal::reduction {
 namespace {
 
-/// For sums and products. Of integers unsigned, so that overflow wraps, and wide enough not to be
-/// promoted to int.
+/// The type in which sums and products are computed. For integers it is unsigned, so that overflow
+/// wraps, and at least as wide as int, so that it is not promoted to int.
 template <typename T>
 using Wrapping =
     std::conditional_t<!std::integral<T>, T,
@@ -34,8 +34,8 @@ struct Product {
   }
 };
 
-/// The one of two that comes before the other: their minimum or maximum. A comparison with NaN is
-/// false: then `b` is taken, unless `a` is NaN.
+/// The minimum or maximum of two values. A comparison with NaN is false and yields `b`, so a NaN in
+/// `b` propagates by itself, and one in `a` needs the test `a != a`.
 template <class Before>
 struct Extreme {
   template <typename T>
@@ -50,15 +50,15 @@ struct Extreme {
 using Min = Extreme<std::less<>>;
 using Max = Extreme<std::greater<>>;
 
-// Combined here before they are written, so that the output may be one of the inputs. Small enough
-// for the nearest cache.
+// Blocks are combined in this buffer before they are written, so that the output may be one of the
+// inputs. A block fits the first-level cache.
 constexpr std::int64_t block = 1024;
 
 template <typename T>
 using Block = std::array<Computed<T>, block>;
 
-// The two halves of the work on a block, chosen once. The calls cost little beside the loops, and
-// the combinations of halves need not be compiled.
+// The two halves of the work on a block, chosen once for all blocks. An indirect call for each
+// block costs little, and avoids compiling every combination of the halves.
 template <typename T>
 using Combine = std::function<void(std::int64_t first, std::int64_t count, Block<T>& acc)>;
 template <typename T>
@@ -108,7 +108,7 @@ void with_operator(ReduceOp op, Consumer consumer) {
     case ReduceOp::min: return consumer(Min{});
     case ReduceOp::max: return consumer(Max{});
     case ReduceOp::product: return consumer(Product{});
-    case ReduceOp::adasum: return;  // refused before
+    case ReduceOp::adasum: return;  // refused by `reduce`
   }
 }
 
@@ -146,7 +146,7 @@ void reduce_as(const Arithmetic& arithmetic, Inputs inputs, std::int64_t element
                            make_finish<T, Result>(arithmetic), output);
 }
 
-/// As bytes, of which any but 0 is true.
+/// Booleans are bytes; any value but 0 is true.
 void reduce_booleans(ReduceOp op, Inputs inputs, std::int64_t elements, std::byte* output) {
   using Byte = std::uint8_t;
   const auto truth = [](Byte x) { return static_cast<Byte>(x != 0); };

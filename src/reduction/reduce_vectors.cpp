@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduction/reduce_vectors.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h, which includes this file once for each instruction set.
+// Included after foreach_target.h, which includes this file once for each instruction set.
 #include <array>
 #include <concepts>
 #include <cstring>
@@ -36,7 +36,8 @@ struct VectorProduct {
   }
 };
 
-// As the scalar ones: a comparison with NaN is false.
+// NaN propagates as in `Extreme` of reduce_scalar.cpp: a comparison with NaN is false and yields
+// `b`.
 struct VectorMin {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -59,7 +60,7 @@ struct VectorMax {
   }
 };
 
-/// Neither scale nor division.
+/// The scaling of integers: none.
 struct Unscaled {
   template <class V>
   HWY_INLINE V before(V v) const {
@@ -71,7 +72,8 @@ struct Unscaled {
   }
 };
 
-/// Multiplies before only if `prescaled`; a factor of 1 would not keep every bit of a NaN.
+/// The scaling of real numbers. It multiplies before the combination only if `prescaled`: even a
+/// factor of 1 would change the bits of a signaling NaN.
 template <typename Real, bool prescaled>
 class Scaled {
  public:
@@ -106,8 +108,8 @@ struct Work {
   std::byte* output;
 };
 
-/// Reads elements as `In` and writes the results as `Out`. The vectors of all inputs are combined
-/// before they are written, so that the output may be one of the inputs.
+/// Reads elements in the format `In` and writes the results in the format `Out`. The vectors of all
+/// inputs are combined before they are written, so that the output may be one of the inputs.
 template <class In, class Out, class Op, class Scaling>
 class Loop {
  public:
@@ -157,6 +159,7 @@ class Loop {
     Out::store_pair(D(), scaling_.after(a), scaling_.after(b), to);
   }
 
+  /// Two pairs at a time keep four independent chains of operations in flight.
   HWY_INLINE void two_pairs(std::int64_t first) const {
     const std::int64_t at = in_bytes(first);
     const std::int64_t next = at + in_bytes(pair());
@@ -183,7 +186,8 @@ class Loop {
     store(a, b, output_ + out_bytes(first));
   }
 
-  /// Fewer elements than a pair of vectors has, through a buffer that has room for the pair.
+  /// The last elements, fewer than a pair of vectors holds, through a buffer with room for the
+  /// pair.
   HWY_NOINLINE void tail(std::int64_t first, std::size_t elements) const {
     Buffer buffer{};
     const std::int64_t at = in_bytes(first);
@@ -220,7 +224,7 @@ bool run(const Work& work) {
   }
 }
 
-/// Not every instruction set multiplies integers of 8 and 64 bits.
+/// Some instruction sets lack a multiplication of integers of 8 and 64 bits.
 template <typename T>
 constexpr bool can_multiply = !std::integral<T> || sizeof(T) == 2 || sizeof(T) == 4;
 
@@ -240,7 +244,7 @@ bool reduce_as(const Work& work) {
   return false;
 }
 
-/// Half types to f32 or f64: sums only, as compressed gradients need.
+/// Half types to f32 or f64. Only sums are needed: those of compressed gradients.
 template <class Format>
 bool widen(const Work& work, DType result) {
   const ReduceOp op = work.arithmetic.op;
@@ -249,7 +253,7 @@ bool widen(const Work& work, DType result) {
   return run<Format, formats::NarrowF64Format, VectorSum>(work);
 }
 
-/// Integers without a scale or divisor, and none of the other types.
+/// Integers without a scale or divisor. False for all other work.
 bool reduce_integers(const Work& work) {
   const Arithmetic& arithmetic = work.arithmetic;
   bool reduced = false;

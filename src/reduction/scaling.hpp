@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplying and dividing elements, before and after they are combined.
+// Multiplication and division of elements, before and after they are combined.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace kolo::internal::reduction {
 
-/// Truncated toward zero; a value outside of the range becomes the nearest in it, NaN becomes 0.
+/// `value` truncated toward zero. A value out of range becomes the nearest in range, NaN becomes 0.
 template <std::integral T>
 [[nodiscard]] constexpr T truncate(double value) {
   constexpr auto lowest = static_cast<double>(std::numeric_limits<T>::min());
@@ -41,7 +41,8 @@ void with_factor(double factor, Consumer consumer) {
 }
 
 /// The last step of a reduction of real numbers. Without a scale it divides, so that the average of
-/// equal values is that value; for a power of two a multiplication gives the same.
+/// equal values is exactly that value. For a power of two, multiplication gives the same bits
+/// faster.
 template <std::floating_point Real>
 struct RealScaling {
   enum class Kind : std::uint8_t { none, multiply, divide };
@@ -73,8 +74,8 @@ void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
   }
 }
 
-/// Truncated toward zero. Of the types up to 32 bits, a quotient in double truncates to the same,
-/// and is computed several at once.
+/// `value / divisor`, truncated toward zero. For types of up to 32 bits, a quotient in double
+/// truncates to the same integer, and unlike an integer division it vectorizes.
 template <std::integral T>
 [[nodiscard]] constexpr T quotient(T value, std::int64_t divisor) {
   if constexpr (std::is_same_v<T, std::int64_t>) {

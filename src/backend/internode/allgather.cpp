@@ -16,11 +16,11 @@ namespace {
 
 constexpr int rows_lane = 0;
 constexpr int data_lane = 1;
-constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
+constexpr std::int64_t max_copied = 512 << 10;  // bytes per step
 
-/// A rank sends its rows to one rank of each other host. What has come to a host its ranks share
-/// through their slots, each its own rows and then those that it takes care of, as they arrive. The
-/// first round carries the numbers of rows, from which all compute what follows.
+/// A rank sends its rows to one rank of each other host. The ranks of a host share arriving rows
+/// through their slots: each deposits its own rows, then the rows that it takes care of, as they
+/// arrive. A first round carries the numbers of rows, from which all ranks compute the second.
 class Allgather : public shm::Pipeline {
  public:
   Allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
@@ -40,14 +40,14 @@ class Allgather : public shm::Pipeline {
  private:
   enum class Round : std::uint8_t { before, rows, data };
 
-  /// The rows of one rank, or their numbers.
+  /// The rows of one rank for one tensor, or their numbers.
   struct Section {
     std::byte* data;
     std::int64_t bytes;
   };
   using Block = std::vector<Section>;
 
-  /// Rows of another host on their way to this rank. They may be shared once all have arrived.
+  /// Rows of one rank of another host, on their way to this rank. They are shared once complete.
   struct Arrival {
     std::int64_t bytes = 0;
     int receiving = 0;
@@ -65,6 +65,7 @@ class Allgather : public shm::Pipeline {
   NextPiece begin(std::size_t /*number*/) override {
     if (round_ == Round::before) begin_rows();
     while (begun_ == pieces_) {
+      // A round begins only when the previous one is complete: its memory and lists are reused.
       if (read_ < pieces_ || is_transferring()) return NextPiece::later;
       if (round_ == Round::data) return NextPiece::none;
       begin_data();
@@ -120,7 +121,7 @@ class Allgather : public shm::Pipeline {
       }
       const auto* const input = static_cast<const std::byte*>(tensor.input);
       inputs.push_back({input, tensor.bytes()});
-      // Equal if the program gathers in place.
+      // The two are equal if the program gathers in place.
       if (std::byte* const to = outputs[static_cast<std::size_t>(own_)].back().data; to != input) {
         copied_from_.add(input, tensor.bytes());
         copied_to_.add(to, tensor.bytes());
@@ -136,7 +137,8 @@ class Allgather : public shm::Pipeline {
   };
   using ConstBlock = std::vector<ConstSection>;
 
-  /// Sends `own`, and lists what is shared; the blocks of other ranks belong at `block_of(rank)`.
+  /// Sends `own` and lists the data to share. `block_of(rank)` is the destination of a rank's
+  /// block.
   template <typename BlockOf>
   void begin_round(int lane, const ConstBlock& own, BlockOf block_of) {
     outgoing_ = {};
@@ -173,7 +175,7 @@ class Allgather : public shm::Pipeline {
     next_arrival_ = 0;
   }
 
-  /// What each rank of this host shares, in the same order.
+  /// Lists the data that each other rank of this host shares, in the order in which it deposits it.
   template <typename BlockOf>
   void list_incoming(BlockOf block_of) {
     std::int64_t most = outgoing_.left();
@@ -186,11 +188,11 @@ class Allgather : public shm::Pipeline {
         for (const Section& section : block_of(rank)) list.add(section.data, section.bytes);
       most = std::max(most, list.left());
     }
-    // A host of one rank shares nothing.
+    // With only one rank on this host, there is nothing to share.
     pieces_ = size() == 1 ? 0 : (most + piece_bytes() - 1) / piece_bytes();
   }
 
-  /// True if the first `bytes` of what this rank shares are there, or as many as it has.
+  /// True if the first `bytes` of the data to share have arrived, or all if there are fewer.
   bool may_share(std::int64_t bytes) {
     while (next_arrival_ < arrivals_.size() && arrivals_[next_arrival_].receiving == 0)
       available_ += arrivals_[next_arrival_++].bytes;
@@ -202,7 +204,7 @@ class Allgather : public shm::Pipeline {
            std::ranges::any_of(arrivals_, [](const Arrival& one) { return one.receiving > 0; });
   }
 
-  /// Some of this rank's rows into its own result. False if all was copied before.
+  /// Copies some of this rank's rows into its own result. False if all have been copied.
   bool copy_own() {
     if (copied_from_.left() == 0) return false;
     const std::int64_t room = std::min(max_copied, copied_from_.left());
@@ -227,21 +229,21 @@ class Allgather : public shm::Pipeline {
   Counterparts counterparts_;
   int own_;  // this rank's index in the batch
   std::size_t tensors_;
-  std::int64_t* rows_;  // of each rank, by tensor
+  std::int64_t* rows_;  // the numbers of rows of each rank, by tensor
   Round round_ = Round::before;
 
-  // Of the round.
-  shm::ScatterList<const std::byte> outgoing_{};         // what this rank shares
-  std::vector<shm::ScatterList<std::byte>> incoming_{};  // what the others of this host do
+  // State of the current round.
+  shm::ScatterList<const std::byte> outgoing_{};         // data that this rank shares
+  std::vector<shm::ScatterList<std::byte>> incoming_{};  // data that other ranks share
   std::vector<Arrival> arrivals_{};                      // in the order of `outgoing_`
   std::size_t next_arrival_ = 0;
-  std::int64_t available_ = 0;  // bytes of `outgoing_` that are there
+  std::int64_t available_ = 0;  // bytes of `outgoing_` that have arrived
   int sending_ = 0;
   std::int64_t pieces_ = 0;
   std::int64_t begun_ = 0;
   std::int64_t read_ = 0;
 
-  // This rank's own rows.
+  // The copy of this rank's own rows.
   shm::ScatterList<const std::byte> copied_from_{};
   shm::ScatterList<std::byte> copied_to_{};
 };

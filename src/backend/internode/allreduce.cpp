@@ -20,8 +20,8 @@ namespace {
 static_assert(InterNodeReduction::lanes * shm::slot_count <= mpi::Exchange::lanes);
 
 /// The owner of a slice reduces it within its host, then with the owners of the same slice on the
-/// other hosts. A few pieces are in progress at once. On a smaller host a rank may own several
-/// slices of a piece.
+/// other hosts. Several pieces are in progress at once. On a host with fewer ranks, a rank may own
+/// several slices of a piece.
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
@@ -40,7 +40,7 @@ class Allreduce : public shm::SlicedAllreduce {
  private:
   struct Owned {
     Slice slice;
-    std::unique_ptr<InterNodeReduction> between_hosts;  // null once it is done
+    std::unique_ptr<InterNodeReduction> between_hosts;  // null once done
   };
   struct PieceState {
     bool begun = false;
@@ -68,6 +68,7 @@ class Allreduce : public shm::SlicedAllreduce {
         continue;
       }
       done = false;
+      // The next slice uses the same lanes, so it waits until this one has sent everything.
       if (!owned.between_hosts->has_sent_all()) break;
     }
     if (!done) return moved ? Progress::moved : Progress::waiting;
@@ -105,7 +106,7 @@ class Allreduce : public shm::SlicedAllreduce {
   }
 
   mpi::Exchange exchange_;
-  std::vector<Owners> owners_{};  // of this rank's slices
+  std::vector<Owners> owners_{};  // for each of this rank's slices
   std::optional<InterNodeAlgorithm> algorithm_;
   std::array<PieceState, shm::slot_count> pieces_{};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of several hosts execute together, host by host.
+// The collectives of several hosts, in which each host's ranks share the work.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 
 namespace kolo::internal::backend::internode {
 
-// `local_ranks` are those of this host that take part, in the order of the placement.
+// `local_ranks` are the participating ranks of this host, in the order of the placement.
 
-/// With the `algorithm`, if given.
+/// Uses `algorithm`, or else the selected one for each slice.
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(
     shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch, const Placement& placement,
     shm::LocalRanks local_ranks, std::optional<InterNodeAlgorithm> algorithm);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every owner sends to every other at once.
+// The algorithms `whole` and `direct`, in which every owner sends to every other at once.
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -11,8 +11,8 @@
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// Each owner reduces one section and sends the result to the others; or all of the slice, which
-/// all have then without another message.
+/// Each owner reduces one section and sends the result to the others. With `whole`, each owner
+/// reduces the entire slice, so no second message is needed.
 class DirectReduction : public InterNodeReduction {
  public:
   DirectReduction(const SliceTask& task, bool whole)
@@ -48,12 +48,12 @@ class DirectReduction : public InterNodeReduction {
   [[nodiscard]] bool has_sent_all() const override { return whole_ || reduced_; }
 
  private:
-  /// Of the slice, the part that the owner reduces.
+  /// The part of the slice that the owner reduces.
   [[nodiscard]] Slice part_of(int owner) const {
     return whole_ ? Slice{0, elements_} : section(owner);
   }
 
-  /// Where the version of another owner is put.
+  /// The memory for the version of another owner.
   [[nodiscard]] std::byte* version(int owner) const {
     const int before = owner < owners_.own ? owner : owner - 1;
     return versions_ + before * combined_bytes(part_of(owners_.own).elements);
@@ -65,7 +65,7 @@ class DirectReduction : public InterNodeReduction {
     all.reserve(static_cast<std::size_t>(owners_.size()));
     for (int owner = 0; owner < owners_.size(); ++owner)
       all.push_back(owner == owners_.own ? combined_ + combined_bytes(own.begin) : version(owner));
-    // This one may still be being sent.
+    // The own version may still be in transmission, so it must not be overwritten.
     const std::byte* const kept = all[static_cast<std::size_t>(owners_.own)];
     const auto inputs = combine_groups(
         std::move(all), kept,
@@ -78,8 +78,8 @@ class DirectReduction : public InterNodeReduction {
     });
   }
 
-  /// Calls `use(owner, rank)` for the others, each rank in another order, so that not all send to
-  /// the same one first.
+  /// Calls `use(owner, rank)` for the other owners. Each owner starts with its successor, to spread
+  /// the load.
   template <typename Use>
   void for_each_other(Use use) const {
     for (int distance = 1; distance < owners_.size(); ++distance) {
@@ -89,10 +89,10 @@ class DirectReduction : public InterNodeReduction {
   }
 
   const bool whole_;
-  std::byte* const versions_;  // the others' of the part that this owner reduces
+  std::byte* const versions_;  // the other owners' versions of this owner's part
   bool reduced_ = false;
-  int pending_ = 0;    // messages: all that are sent, and results that are received
-  int receiving_ = 0;  // messages with versions
+  int pending_ = 0;    // all messages to send, and results to receive
+  int receiving_ = 0;  // versions to receive
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every owner exchanges all that it has with a few others at a time.
+// The algorithm `doubling`, in which owners exchange everything with a few others at a time.
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -10,9 +10,10 @@
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// Recursive doubling, for any number of owners: in the step of a factor f, groups of f owners send
-/// each other what they have combined so far. After it, f times as many have combined the same. So
-/// there are fewer messages in a row than with any other algorithm, and the more bytes.
+/// Recursive doubling for any number of owners. In the step of a factor f, groups of f owners send
+/// each other what they have combined so far, so that f times as many owners have combined the
+/// same. An owner sends few messages, but each has all elements of the slice, so this suits short
+/// slices.
 class DoublingReduction : public InterNodeReduction {
  public:
   explicit DoublingReduction(const SliceTask& task) : InterNodeReduction(task) {
@@ -31,7 +32,7 @@ class DoublingReduction : public InterNodeReduction {
   void send() override { send_combined(steps_.front()); }
 
   [[nodiscard]] bool advance() override {
-    // The next combination takes the place of the one that is being sent.
+    // The next combination overwrites the one in transmission, so it waits for the sends.
     while (step_ < steps_.size() && steps_[step_].receiving == 0 && sending_ == 0) {
       combine_step(steps_[step_]);
       if (++step_ < steps_.size()) send_combined(steps_[step_]);
@@ -44,7 +45,7 @@ class DoublingReduction : public InterNodeReduction {
  private:
   struct Step {
     StepGroup group{};
-    std::byte* versions = nullptr;  // the others'
+    std::byte* versions = nullptr;  // the versions of the other owners
     int receiving = 0;
   };
 

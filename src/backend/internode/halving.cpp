@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners exchange ever shorter parts with ever fewer others, and results the other way round.
+// The algorithm `halving`: owners exchange shrinking parts, then growing results.
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -10,12 +10,14 @@
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// Recursive halving and doubling (Rabenseifner), for any number of owners: in the step of a factor
-/// f, groups of f owners divide their range into f parts, and each combines one part for its group.
-/// The next step divides that part, in groups of owners of different groups. So each combines a
+/// Recursive halving and doubling (Rabenseifner) for any number of owners. In the step of a factor
+/// f, groups of f owners divide their range into f parts, and each owner combines one part for its
+/// group. The next step divides that part, within groups whose owners come from different groups of
+/// this step. After the last step each owner has combined one section of the slice. The results
+/// travel through the same groups in reverse order.
 /// section of the slice after the last step. Results go through the same groups, the last first.
-///
-/// The network carries as much as with the direct algorithm, in fewer messages: for 64 owners 12
+/// The network carries as many bytes as with `direct`, in fewer messages: an owner of 64 sends 12
+/// instead of 126. If the number of owners is prime, both algorithms are the same.
 /// of each, and not 126. If their number is prime, this is the direct algorithm.
 class HalvingReduction : public InterNodeReduction {
  public:
@@ -53,11 +55,11 @@ class HalvingReduction : public InterNodeReduction {
 
  private:
   struct Step {
-    Slice range{};  // what the group divides
+    Slice range{};  // the range that the group divides
     StepGroup group{};
-    std::byte* versions = nullptr;  // the others' of the own part
-    int receiving = 0;              // messages with versions
-    int collecting = 0;             // messages with results
+    std::byte* versions = nullptr;  // the other owners' versions of this owner's part
+    int receiving = 0;              // versions to receive
+    int collecting = 0;             // results to receive
   };
 
   [[nodiscard]] static Slice part_of(const Step& step, int digit) {
@@ -94,7 +96,7 @@ class HalvingReduction : public InterNodeReduction {
     });
   }
 
-  /// What is being sent lies in other parts of the range.
+  /// Combines this owner's part. Data in transmission lies in other parts of the range.
   void combine_part(const Step& step) {
     const Slice own = own_part(step);
     std::byte* const combined = combined_ + combined_bytes(own.begin);

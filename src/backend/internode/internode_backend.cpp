@@ -45,7 +45,7 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
     throw InvalidArgument(
         fmt::format("\"{}\" cannot be executed host by host", to_string(batch.kind)));
   check(batch);
-  static_cast<void>(index_of(endpoint_.rank, batch));  // it must be one of them
+  static_cast<void>(index_of(endpoint_.rank, batch));  // throws unless this rank takes part
   const internode::Placement& placement = placements_.of(batch.ranks);
   const auto own_host = static_cast<std::size_t>(placement.host_of(endpoint_.rank));
   shm::LocalRanks local_ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes batches among ranks of several hosts: through shared memory inside a host, over MPI
-// between hosts.
+// Executes batches among ranks of several hosts: through shared memory within a host, over the
+// network between hosts.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,40 @@
 
 namespace kolo::internal::backend {
 
-/// The ranks of a host share out what goes to other hosts and comes from there. So the network
-/// carries the data of a host once, not once for each rank, and all ranks send and receive at once.
+/// The ranks of a host divide the traffic with other hosts among them. So the network carries a
+/// host's data once, not once for each rank, and all ranks send and receive at the same time.
 ///
-/// In an allreduce each rank reduces a slice between the hosts. All ranks get the same bits: those
-/// of each host are combined in the order of the ranks, then the hosts in an order that depends on
-/// their number only. A reducescatter gives the bits of the same elements of an allreduce.
+/// In an allreduce each rank reduces a slice between the hosts. All ranks get the same bits: the
+/// ranks of a host are combined in their order, then the hosts in an order that depends only on
+/// their number. A reducescatter gives the same bits as an allreduce for its elements.
 class InterNodeBackend : public Backend {
  public:
-  /// The size of a slot in the arena. With pieces of this size in progress, a fast link of high
-  /// latency is not idle.
+  /// The size of a slot in the arena. Pieces of this size keep a fast link with high latency busy.
   static constexpr std::int64_t default_slot_bytes = std::int64_t{1} << 20;
-  /// Over TCP, Open MPI sends messages below 64 KiB at once, and larger ones after a handshake.
+  /// Over TCP, Open MPI sends messages below 64 KiB eagerly, and larger ones after a handshake.
   static constexpr std::int64_t default_message_bytes = 60 << 10;
 
-  /// `messenger` as for MpiBackend, which may use it too: no batch is executed by both. `node_of`
-  /// has for each rank the lowest of its host. `arena` is that of this host, where this rank has
-  /// the same place among the ranks of the host; all hosts have arenas with the same slots.
-  /// `message_bytes`, the same on all ranks, is the most that is sent at once.
+  /// `messenger` is that of MpiBackend, which may share it, as long as no batch is executed by
+  /// both. `node_of` maps each rank to the lowest rank of its host. `arena` is that of this host,
+  /// where this rank has the same index as among the ranks of the host; the arenas of all hosts
+  /// have the same slots. `message_bytes` is the maximum size of a message, the same on all ranks.
   InterNodeBackend(messenger::Messenger& messenger, const std::vector<int>& node_of,
                    shm::Arena& arena, std::int64_t message_bytes = default_message_bytes);
 
-  /// How slices of allreduces are reduced between hosts, for the batches from now on; the same on
-  /// all ranks. For tests; without it, a rule decides.
+  /// Sets the algorithm for slices of allreduces in later batches; the same on all ranks. For
+  /// tests. By default, `select_algorithm` chooses.
   void use(internode::InterNodeAlgorithm algorithm) { algorithm_ = algorithm; }
 
-  /// True if this is better than messages from rank to rank: if a host has several of the ranks, or
-  /// if there are so many hosts that messages from each to each are too many. `node_of` as above.
+  /// True if this backend is faster than messages from rank to rank: if a host has several of the
+  /// ranks, or if there are too many hosts for messages from each host to each. `node_of` as above.
   [[nodiscard]] static bool is_of_use(const std::vector<int>& node_of);
 
-  /// True for batches whose ranks lie on several hosts: for every allreduce but Adasum, and every
-  /// reducescatter; for an allgather if a host has several of the ranks, else there is nothing to
-  /// share.
+  /// True for batches whose ranks lie on several hosts, if the batch is an allreduce except Adasum,
+  /// a reducescatter, or an allgather of which a host has several ranks (otherwise there is nothing
+  /// to share).
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
-  /// As MpiBackend's.
+  /// Equivalent to MpiBackend's.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
   [[nodiscard]] std::uint64_t sequence_span() const override { return endpoint_.sequences; }
 

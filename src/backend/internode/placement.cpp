@@ -34,7 +34,7 @@ bool Placement::shares_hosts() const {
 
 Counterparts::Counterparts(std::span<const int> ranks, const Placement& placement, int own_rank)
     : own_host_(placement.host_of(own_rank)) {
-  // Ascending, as the ranks of a host are.
+  // `ranks` is ascending, as are the ranks of a host.
   const auto index_of = [&](int rank) {
     return static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
   };
@@ -46,6 +46,7 @@ Counterparts::Counterparts(std::span<const int> ranks, const Placement& placemen
                                 local_peers().begin());
 }
 
+/// On a host with more ranks than this one, several ranks fall to the same place.
 std::vector<int> Counterparts::cared_for(int place, int host) const {
   std::vector<int> found;
   for (auto other = static_cast<std::size_t>(place); other < on(host).size();

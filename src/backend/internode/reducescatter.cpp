@@ -16,12 +16,12 @@
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// A piece is a window on all ranks' rows. The ranks of a host deposit their parts for all ranks in
-/// their slots. Each reduces those for the ranks that it takes care of, and sends them the
-/// results. A rank combines what comes from the hosts, in the same order as in an allreduce, and so
-/// with the same bits.
+/// A piece is a window on the rows of all ranks. The ranks of a host deposit their contributions
+/// for all ranks in their slots. Each rank reduces the contributions for the ranks of which it
+/// takes care, and sends them the results. A rank combines the versions of all hosts in the same
+/// order as in an allreduce, and so gets the same bits.
 ///
-/// The network reads and writes only memory of the exchange.
+/// The network accesses only memory of the exchange.
 class Reducescatter : public shm::Pipeline {
  public:
   Reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
@@ -33,7 +33,7 @@ class Reducescatter : public shm::Pipeline {
         is_target_(batch().ranks.size()),
         windows_(batch(), arena.slot_bytes()) {
     name_ranks(placement.hosts[static_cast<std::size_t>(counterparts_.own_host())]);
-    // Those on other hosts first: their results have a way to go.
+    // Ranks on other hosts come first: their results have to travel.
     targets_ = counterparts_.cared_for(index());
     targets_.push_back(own_);
     for (const int target : targets_) is_target_[static_cast<std::size_t>(target)] = true;
@@ -42,8 +42,8 @@ class Reducescatter : public shm::Pipeline {
  private:
   struct PieceState {
     Window window{};
-    std::byte* versions = nullptr;  // of this rank's rows, by host
-    std::byte* outgoing = nullptr;  // of the rows of its targets
+    std::byte* versions = nullptr;  // versions of this rank's rows, by host
+    std::byte* outgoing = nullptr;  // reduced rows of this rank's targets
     int receiving = 0;
     int sending = 0;
     bool sent = false;
@@ -116,7 +116,7 @@ class Reducescatter : public shm::Pipeline {
     }
   }
 
-  /// The parts of the ranks of this host.
+  /// Reduces the contributions of this host's ranks for `target`.
   void reduce_inside(std::size_t number, int target, std::byte* reduced) {
     const Window& window = pieces_[number].window;
     const std::int64_t elements = window.elements_of(target);
@@ -131,7 +131,7 @@ class Reducescatter : public shm::Pipeline {
     worked((size() + 1) * elements * signed_size_of(window.wire));
   }
 
-  /// Combines what has come from the hosts.
+  /// Combines the versions of all hosts.
   void finish(const PieceState& state) {
     const Window& window = state.window;
     const std::int64_t elements = window.elements_of(own_);
@@ -162,10 +162,10 @@ class Reducescatter : public shm::Pipeline {
         });
   }
 
-  /// Nothing is left to do: the results are where they belong.
+  /// Does nothing: the results are in place already.
   void collect(std::size_t /*number*/) override {}
 
-  /// Until the last reduction.
+  /// The type of partial results, before the last reduction.
   [[nodiscard]] static DType type_of(const Window& window) {
     return combined_type(window.wire, window.tensor->dtype);
   }
@@ -182,12 +182,13 @@ class Reducescatter : public shm::Pipeline {
     return batch().ranks[static_cast<std::size_t>(index)];
   }
 
-  /// A rank's part for a rank that it takes care of need not be deposited unless it is converted.
+  /// True if `target` is in this rank's care and needs no conversion: its contribution is read from
+  /// the input and need not be deposited.
   [[nodiscard]] bool reads_input(const Window& window, int target) const {
     return !window.converts() && is_target_[static_cast<std::size_t>(target)];
   }
 
-  /// In the slot of a rank of this host, its part for the target.
+  /// The contribution of a rank of this host for `target`, in that rank's slot.
   [[nodiscard]] std::byte* part_for(std::size_t number, int rank, int target) const {
     return memory(rank, number) + target * pieces_[number].window.max_bytes();
   }
@@ -195,7 +196,7 @@ class Reducescatter : public shm::Pipeline {
   mpi::Exchange exchange_;
   Counterparts counterparts_;
   int own_;                     // this rank's index in the batch
-  std::vector<int> targets_{};  // the ranks that this one takes care of, itself included
+  std::vector<int> targets_{};  // the ranks in this rank's care, itself included
   std::vector<bool> is_target_;
   Windows windows_;
   std::array<PieceState, shm::slot_count> pieces_{};

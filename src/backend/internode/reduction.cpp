@@ -53,6 +53,7 @@ void InterNodeReduction::finish(reduction::Inputs inputs, std::int64_t elements,
   if (elements == 0) return;
   reduction::Arithmetic arithmetic = last_;
   arithmetic.dtype = combined_type(last_.dtype);
+  // Half types are reduced in f32 and rounded once, when they are converted to the output.
   std::byte* const reduced = arithmetic.dtype == last_.dtype ? output : scratch;
   reduction::reduce(arithmetic, inputs, elements, reduced);
   fusion::convert(reduced, arithmetic.dtype, elements, output, last_.dtype);

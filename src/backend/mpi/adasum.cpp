@@ -12,25 +12,25 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// `own` is in the tensor's output or, where that has another type, in a buffer.
+/// `own` lies in the tensor's output or, if that has another type, in a buffer.
 struct Vector : AdasumVector {
   using AdasumVector::AdasumVector;
 
   std::byte* own = nullptr;
-  std::byte* other = nullptr;  // another rank's
+  std::byte* other = nullptr;  // the partner's vector
   reduction::Dots dots{};
 };
 
-/// A round in which whole vectors travel. Indices of ranks, -1 for none.
+/// A round in which whole vectors travel. Ranks are given by index; -1 means none.
 struct Round {
   int send_to = -1;
   int receive_from = -1;
-  bool combine = false;  // else the received vector replaces the own
+  bool combine = false;  // false: the received vector replaces the own one
 };
 
-/// Recursive doubling over the largest power of two of ranks: in every round pairs exchange their
-/// vectors and combine them in the same order. A rank beyond it first sends its vector to one of
-/// those, and gets the result at the end.
+/// Recursive doubling over the largest power of two of ranks: in every round, pairs exchange their
+/// vectors and combine them in the same order. A rank beyond that power first sends its vector to a
+/// rank below it, and receives the result at the end.
 std::vector<Round> rounds_of(int index, int size) {
   const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
   if (index >= paired) return {{.send_to = index - paired}, {.receive_from = index - paired}};
@@ -60,6 +60,7 @@ class Adasum : public Collective {
 
   [[nodiscard]] Progress step() override {
     const bool moved = exchange().step();
+    // A round's vectors are combined or overwritten only after all its transfers are complete.
     if (pending_ > 0) return moved ? Progress::moved : Progress::waiting;
     switch (stage_) {
       case Stage::prepare:
@@ -106,7 +107,7 @@ class Adasum : public Collective {
     }
   }
 
-  /// Works on the stage's next block. False if there is none left.
+  /// Works on the next block of the stage. False if none is left.
   bool next_block() {
     while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].elements()) {
       ++vector_;
@@ -147,8 +148,8 @@ class Adasum : public Collective {
   std::vector<Round> rounds_;
   std::vector<Vector> vectors_{};
   Stage stage_ = Stage::prepare;
-  std::size_t round_ = 0;  // the next
-  // Where the next block begins.
+  std::size_t round_ = 0;  // the next round
+  // The start of the next block.
   std::size_t vector_ = 0;
   std::int64_t offset_ = 0;
   int pending_ = 0;

@@ -14,35 +14,37 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// Pieces in flight at first: what the caches hold.
+/// The initial number of pieces in flight, which fits the caches.
 constexpr std::size_t few_pieces = 4;
 
-/// Fewer with many ranks, since each piece has a part for each of them.
+/// The maximum number of pieces in flight. It falls with the number of ranks, since each piece has
+/// a part for each of them.
 std::size_t most_pieces(int ranks) {
   constexpr std::size_t of_two_ranks = PiecewiseCollective::max_pieces;
   return std::max(few_pieces, of_two_ranks / static_cast<std::size_t>(std::max(1, ranks - 1)));
 }
 
-/// If every piece takes at least this long, more pieces in flight may keep the network busier.
+/// If even the fastest piece takes this long, more pieces in flight may use the network better.
 constexpr std::chrono::milliseconds long_way{2};
-/// A piece that takes longer than the fastest by these factors waits for others: there are enough
-/// in flight, or too many, which makes networks slower.
+/// A piece that takes longer than the fastest by one of these factors has waited for others: there
+/// are enough pieces in flight, or too many, which slows networks down.
 constexpr double enough = 1.25;
 constexpr double too_many = 1.5;
 
-/// Pieces take turns on them. Each pair has a lane for parts and one for results.
+/// Pieces take turns on these pairs of lanes. A pair has one lane for parts and one for results.
 constexpr std::size_t lane_pairs = Exchange::lanes / 2;
 
-/// Slices of a piece are messages of full length among so many ranks, and shorter among more.
+/// With up to this many ranks, the slices of a piece are messages of full length.
 constexpr int max_slices_of_full_length = 8;
 
-// Pieces so small, among so few ranks, are sent whole to all, and each reduces alone.
+// Pieces up to this size, among up to this many ranks, are sent whole to all, and each rank reduces
+// them alone.
 constexpr std::int64_t max_bytes_alone = 4096;
 constexpr int max_ranks_alone = 8;
 
-/// Each piece is shared out among the ranks. Every rank sends each slice to the rank that owns it,
-/// reduces its own, and sends the result to all. Pieces share lanes, so all messages of a kind have
-/// the order of the pieces.
+/// Each piece is divided among the ranks. Every rank sends each slice to its owner, reduces its own
+/// slice, and sends the result to all. Pieces share lanes, so all messages of a kind must be sent
+/// and received in the order of the pieces.
 class Allreduce : public PiecewiseReduction {
  public:
   Allreduce(Endpoint& endpoint, Batch given)
@@ -67,11 +69,11 @@ class Allreduce : public PiecewiseReduction {
     Versions versions{};
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
-    int sending = 0;    // of slices to their owners
-    int spreading = 0;  // of results
+    int sending = 0;    // slices on their way to their owners
+    int spreading = 0;  // results on their way
     bool reduced = false;
-    bool collecting = false;  // the others' results
-    std::size_t place = 0;    // in the order of the pieces
+    bool collecting = false;  // receives for the results of other ranks are posted
+    std::size_t place = 0;    // the piece's place in the order of all pieces
     TimePoint begun{};
   };
 
@@ -121,8 +123,9 @@ class Allreduce : public PiecewiseReduction {
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  /// The results of others contain this rank's parts, so a piece takes at least one round trip. The
-  /// first pieces may take long only because other ranks have begun late.
+  /// Adapts the number of pieces in flight to the time that this piece took. The results of other
+  /// ranks contain this rank's parts, so a piece takes at least one round trip. The first pieces
+  /// may take long only because other ranks have begun late.
   void adapt(const PieceState& state) {
     const TimePoint::duration taken = now() - state.begun;
     fastest_ = std::min(fastest_, taken);
@@ -195,8 +198,9 @@ class Allreduce : public PiecewiseReduction {
   }
 
   Cutter cutter_;
-  std::deque<PieceState> pieces_{};  // by number; the network writes counters in it
-  // Numbers of pieces that have come so far. All of this they do in their order.
+  std::deque<PieceState> pieces_{};  // by number; a deque, since the network writes counters in it
+  // How many pieces have been begun, have been reduced, and have posted receives for results. Each
+  // of these steps happens in the order of the pieces.
   std::size_t begun_ = 0;
   std::size_t reduced_ = 0;
   std::size_t collecting_ = 0;

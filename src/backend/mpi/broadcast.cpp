@@ -9,20 +9,21 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// Along a binomial tree: every rank receives a piece from its parent and sends it on to its
-/// children. The root's inputs are read, the others' outputs are written; so are the root's if they
-/// lie elsewhere.
+/// Broadcasts along a binomial tree: every rank receives a piece from its parent and forwards it to
+/// its children. The root's inputs are read; the outputs of all other ranks are written, and those
+/// of the root if they are not its inputs.
 class Broadcast : public PiecewiseCollective {
  public:
   Broadcast(Endpoint& endpoint, Batch given)
       : PiecewiseCollective(endpoint, std::move(given), pieces_on_own_lanes, pieces_on_own_lanes),
         root_(root_index(batch())),
         source_(batch(), index() == root_, piece_bytes()) {
-    // Counted from the root, the parent of a rank is that rank without its lowest bit.
+    // Counting places from the root, the parent of a rank is its place without the lowest bit.
     const int place = (index() - root_ + size()) % size();
     int bit = 1;
     while (bit < size() && (place & bit) == 0) bit *= 2;
     if (place != 0) parent_ = (place - bit + root_) % size();
+    // The child with the largest subtree is served first, since its data has the longest way.
     for (int step = bit / 2; step > 0; step /= 2)
       if (place + step < size()) children_.push_back((place + step + root_) % size());
   }
@@ -97,8 +98,8 @@ class Broadcast : public PiecewiseCollective {
   }
 
   int root_;
-  int parent_ = -1;              // an index; of the root none
-  std::vector<int> children_{};  // the one with the largest subtree first
+  int parent_ = -1;              // an index; -1 for the root
+  std::vector<int> children_{};  // the child with the largest subtree first
   BroadcastPieces source_;
   std::array<PieceState, pieces_on_own_lanes> pieces_{};
 };

@@ -10,17 +10,17 @@ namespace kolo::internal::backend::mpi {
 namespace {
 
 constexpr std::align_val_t alignment{64};
-constexpr std::size_t max_kept = 16;      // of a size
+constexpr std::size_t max_kept = 16;      // buffers of each size
 constexpr std::size_t max_kept_log = 26;  // 64 MiB
 constexpr std::int64_t max_kept_bytes = std::int64_t{1} << max_kept_log;
 
-/// Of the power of two that holds `bytes`.
+/// The logarithm of the power of two that holds `bytes`.
 std::size_t size_log(std::int64_t bytes) {
   return static_cast<std::size_t>(
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 64) - 1)));
 }
 
-// What is kept is a power of two, so that it fits the next transfer of nearly the same size. The
+// Kept buffers are powers of two, so that a buffer fits later transfers of similar sizes. The
 // system provides only the pages that are written.
 std::int64_t size_of(std::int64_t bytes) {
   const std::size_t log = size_log(bytes);

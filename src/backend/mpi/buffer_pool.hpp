@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers for transfers, kept for the next batch.
+// A pool of buffers for transfers, kept from batch to batch.
 #pragma once
 
 #include <array>
@@ -17,16 +17,17 @@ struct FreeBuffer {
 /// Aligned to cache lines.
 using Buffer = std::unique_ptr<std::byte[], FreeBuffer>;
 
-/// One thread at a time.
+/// Used by one thread at a time.
 class BufferPool {
  public:
-  /// At least so many bytes; not initialized.
+  /// Returns at least `bytes` of uninitialized memory.
   [[nodiscard]] Buffer take(std::int64_t bytes);
-  /// `bytes` as it was asked for. Keeps at most 64 MiB, and a few buffers of a size.
+  /// `bytes` is the size that was passed to `take`. The pool keeps at most 64 MiB, and a few
+  /// buffers of each size.
   void give_back(Buffer buffer, std::int64_t bytes);
 
  private:
-  // By the logarithm of the bytes.
+  // Indexed by the logarithm of the size.
   std::array<std::vector<Buffer>, 64> free_;
   std::int64_t kept_bytes_ = 0;
 };

@@ -4,7 +4,7 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-// Bytes in a step: about 100 us.
+// The maximum number of bytes to process in a step: about 100 us.
 constexpr std::int64_t max_work = 1 << 20;
 
 }  // namespace
@@ -27,8 +27,8 @@ bool PiecewiseCollective::advance_all() {
     moved |= progress != Progress::waiting;
     busy_[number] = progress != Progress::done;
   }
-  // Pieces may end out of order. A number is free again only when all before it have ended too, so
-  // that the next piece has the same number on all ranks.
+  // Pieces may end out of order. A number is reused only after all earlier pieces have ended too,
+  // so that the next piece has the same number on all ranks.
   while (oldest_ < next_ && !busy_[oldest_ % most_]) ++oldest_;
   return moved;
 }

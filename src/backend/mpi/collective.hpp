@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base classes of the collectives over MPI.
+// Base classes of the collectives over the network.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace kolo::internal::backend::mpi {
 
-/// The ranks that take part are known by their index in the batch's `ranks`.
+/// Identifies the participating ranks by their index in the batch's `ranks`.
 class Collective : public Execution {
  public:
   Collective(Endpoint& endpoint, Batch batch)
@@ -37,15 +37,15 @@ class Collective : public Execution {
   [[nodiscard]] std::int64_t piece_bytes() const { return endpoint_.piece_bytes; }
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(batch_.ranks.size()); }
-  /// The rank in the communicator, which is the rank of the world.
+  /// The rank in the world, which is the rank in the messenger.
   [[nodiscard]] int rank_of(int index) const {
     return batch_.ranks[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] Exchange& exchange() { return exchange_; }
   using TimePoint = messenger::Messenger::TimePoint;
   [[nodiscard]] TimePoint now() const { return endpoint_.messenger.now(); }
-  /// Calls `use(to, from)` with every other rank once as `to` and once as `from`. Each rank begins
-  /// with its neighbors, so that not all send to the same one first.
+  /// Calls `use(to, from)` with every other rank once as `to` and once as `from`. Each rank starts
+  /// with its neighbors, to spread the load.
   template <typename Use>
   void for_each_other(Use use) const {
     for (int distance = 1; distance < size(); ++distance)
@@ -59,31 +59,31 @@ class Collective : public Execution {
   Exchange exchange_;
 };
 
-/// Moves a batch through the network piece by piece, a few of them at once. All ranks begin the
-/// pieces in the same order. The messages of pieces that share a lane have this order too.
+/// Moves a batch through the network in pieces, several at a time. All ranks begin the pieces in
+/// the same order, and messages of pieces that share a lane must follow it.
 class PiecewiseCollective : public Collective {
  public:
-  /// As many as there are lanes: if the number of a piece is its lane, no two share one.
+  /// The number of lanes. If a piece's number is its lane, no two pieces share one.
   static constexpr std::size_t pieces_on_own_lanes = Exchange::lanes;
   static constexpr std::size_t max_pieces = 64;
 
-  /// At first at most `under_way` pieces are in progress, and never more than `most`, which is at
-  /// most `max_pieces`.
+  /// At most `under_way` pieces are in progress at first, and at most `most` later, up to
+  /// `max_pieces`.
   PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way, std::size_t most)
       : Collective(endpoint, std::move(batch)), under_way_(under_way), most_(most) {}
 
   [[nodiscard]] Progress step() final;
 
  protected:
-  /// Counts bytes of `dtype` that were computed or copied, so that a step ends in time. The
-  /// arithmetic of half types takes about eight times as long.
+  /// Counts bytes of `dtype` that were computed or copied, to end the step in time. Arithmetic on
+  /// half types takes about eight times as long.
   void worked(std::int64_t bytes, DType dtype) { work_ += is_half(dtype) ? 8 * bytes : bytes; }
-  /// How many pieces may be in progress. Ranks may differ in it.
+  /// The maximum number of pieces in progress. It may differ between ranks.
   [[nodiscard]] std::size_t under_way() const { return under_way_; }
   void set_under_way(std::size_t pieces) { under_way_ = std::min(pieces, most_); }
 
  private:
-  /// Begins the next piece, whose number is below `most`, and posts its first messages.
+  /// Begins the next piece, with a number below `most`, and posts its first messages.
   virtual NextPiece begin(std::size_t number) = 0;
   /// Advances the piece as far as its completed messages allow.
   virtual Progress advance(std::size_t number) = 0;
@@ -94,8 +94,8 @@ class PiecewiseCollective : public Collective {
   std::size_t under_way_;
   std::size_t most_;
   std::array<bool, max_pieces> busy_{};
-  std::int64_t work_ = 0;  // in this step
-  // Pieces in the order of their beginning; the i-th has the number i % most_.
+  std::int64_t work_ = 0;  // in the current step
+  // Indices of pieces in the order of their start; piece i has the number i % most_.
   std::size_t oldest_ = 0;
   std::size_t next_ = 0;
   bool all_begun_ = false;
@@ -109,12 +109,12 @@ class PiecewiseReduction : public PiecewiseCollective {
 
   struct Versions {
     std::byte* memory = nullptr;
-    std::int64_t bytes = 0;  // of each
+    std::int64_t bytes = 0;  // the size of each version
     int receiving = 0;
   };
 
   void receive_versions(Versions& versions, std::int64_t bytes, int lane);
-  /// All versions, `own` at this rank's place. Until the next call.
+  /// All versions in rank order, including `own`. Valid until the next call.
   [[nodiscard]] reduction::Inputs in_rank_order(const Versions& versions, const std::byte* own);
 
  private:
@@ -123,13 +123,13 @@ class PiecewiseReduction : public PiecewiseCollective {
   std::vector<const std::byte*> inputs_{};
 };
 
-// All of these throw InvalidArgument for a batch that cannot be executed.
+// These functions throw InvalidArgument for a batch that cannot be executed.
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch);
-/// Allgather and alltoall.
+/// Creates an allgather or alltoall.
 [[nodiscard]] std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch);
-/// Of tensors or of a text.
+/// Creates a broadcast of tensors or of a text.
 [[nodiscard]] std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch);
 
 }  // namespace kolo::internal::backend::mpi

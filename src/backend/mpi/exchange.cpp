@@ -7,7 +7,7 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// Chunks of a flow.
+/// The maximum number of chunks of a flow in flight.
 int max_under_way(int ranks) { return std::clamp(64 / ranks, 4, 16); }
 
 }  // namespace
@@ -19,16 +19,16 @@ Endpoint::Endpoint(messenger::Messenger& network, std::int64_t bytes)
       piece_bytes(bytes - bytes % 8),
       sequences(network.tag_count() / Exchange::min_tags) {}
 
-// A tag is the batch's sequence and part, and a lane. Sequences wrap around, and `sequence_span`
-// keeps those apart that have the same tags. Messages with one tag keep their order, so chunks need
-// no numbers.
+// A tag consists of the batch's sequence and part, and of a lane. Sequences wrap around;
+// `sequence_span` keeps batches with equal tags apart. Messages with the same tag keep their order,
+// so chunks need no numbers.
 Exchange::Exchange(Endpoint& endpoint, std::uint64_t order)
     : endpoint_(endpoint),
       channel_(endpoint.messenger.open()),
       first_tag_(order % (endpoint.sequences * Batch::parts) * lanes) {}
 
 Exchange::~Exchange() {
-  // Memory that the network may still read or write must stay valid.
+  // If the network may still access memory, it must stay valid: those buffers leak.
   const bool is_free = endpoint_.messenger.release(channel_);
   for (Kept& kept : kept_) {
     if (is_free) {
@@ -51,12 +51,14 @@ void Exchange::add(const Key& key, const Transfer& transfer) {
   if (transfer.bytes == 0) return;
   const std::int64_t chunks = (transfer.bytes + endpoint_.piece_bytes - 1) / endpoint_.piece_bytes;
   *transfer.pending += static_cast<int>(chunks);
+  // Nodes of a map do not move, so tokens may point to their flow.
   const auto found = flows_.try_emplace(key).first;
   found->second.key = &found->first;
   found->second.waiting.push_back(transfer);
   post(found->second);
 }
 
+/// Posts chunks of the flow in order, up to the limit of chunks in flight.
 void Exchange::post(Flow& flow) {
   while (flow.under_way < max_under_way(endpoint_.size) && flow.first < flow.waiting.size()) {
     Transfer& transfer = flow.waiting[flow.first];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of one execution, between any two of its ranks.
+// The messages between the ranks of one execution.
 #pragma once
 
 #include <cstddef>
@@ -14,68 +14,70 @@
 
 namespace kolo::internal::backend::mpi {
 
-/// This rank's end of the network, with the state that the executions over it share.
+/// This rank's end of the network, and the state that its executions share.
 struct Endpoint {
-  /// `network` outlives this and has at least `Exchange::min_tags` tags. `bytes` are rounded down
-  /// to whole elements of every type.
+  /// `network` must outlive the endpoint and have at least `Exchange::min_tags` tags. `bytes` is
+  /// rounded down to whole elements of every type.
   Endpoint(messenger::Messenger& network, std::int64_t bytes);
 
   messenger::Messenger& messenger;
   int rank;
   int size;
   std::int64_t piece_bytes;  // a multiple of 8
-  std::uint64_t sequences;   // that tags can tell apart
+  std::uint64_t sequences;   // the number of sequences that tags can distinguish
   BufferPool buffers{};
 };
 
-/// Sends and receives memory of any size, in chunks of the endpoint's `piece_bytes`, a few at a
-/// time per peer, lane and direction. Messages of one rank to another on a lane are received in the
-/// order of the calls, and both name the same number of bytes. Transfers of no bytes are ignored.
+/// Sends and receives memory of any size in chunks of the endpoint's `piece_bytes`, several at a
+/// time for each peer, lane and direction. Messages from one rank to another on a lane are received
+/// in the order of the calls, and both sides give the same number of bytes. Empty transfers are
+/// ignored.
 ///
-/// The memory belongs to the network until the transfer's counter is back at 0. If an exchange is
-/// destroyed before that, and the network may still access the memory, buffers that came from
-/// `take` are leaked on purpose.
+/// The network may access the memory until the transfer's counter is back at 0. If an exchange is
+/// destroyed before that, buffers from `take` that the network may still access are leaked on
+/// purpose.
 class Exchange {
  public:
   static constexpr int lanes = 8;
-  /// Those for one sequence.
+  /// The number of tags for one sequence.
   static constexpr messenger::Tag min_tags = Batch::parts * lanes;
 
-  /// `order` is the batch's. The sequences of exchanges that are alive at once on a rank differ by
-  /// less than the endpoint's `sequences`.
+  /// `order` is `Batch::order`. The sequences of exchanges that exist on a rank at the same time
+  /// differ by less than the endpoint's `sequences`.
   Exchange(Endpoint& endpoint, std::uint64_t order);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /// Adds the number of the transfer's chunks to `pending`, and subtracts each when it is complete.
+  /// Adds the number of the transfer's chunks to `pending`, and subtracts 1 for each completed
+  /// chunk.
   void send(int peer, int lane, const std::byte* data, std::int64_t bytes, int& pending);
   void receive(int peer, int lane, std::byte* data, std::int64_t bytes, int& pending);
 
-  /// True if a chunk was completed. Does not block. Throws BackendError.
+  /// Advances transfers without blocking. True if a chunk was completed. Throws BackendError.
   bool step();
 
   /// The ranks with which transfers are in progress, ascending.
   [[nodiscard]] std::vector<int> peers() const;
 
-  /// Memory that lives until it is given back or the exchange ends.
+  /// Returns memory that is valid until it is given back or the exchange ends.
   [[nodiscard]] std::byte* take(std::int64_t bytes);
   void give_back(const std::byte* buffer);
 
  private:
   struct Transfer {
-    std::byte* data;  // of sends only read
+    std::byte* data;  // sends only read it
     std::int64_t bytes;
     int* pending;
   };
   enum class Direction : std::uint8_t { send, receive };
   using Key = std::tuple<int, int, Direction>;  // peer, lane
-  /// Transfers in their order. The first may be under way in part.
+  /// Transfers in order. The first one may be posted in part.
   struct Flow {
     const Key* key = nullptr;
     std::vector<Transfer> waiting{};
-    std::size_t first = 0;  // before it, all chunks have been posted
-    int under_way = 0;      // chunks
+    std::size_t first = 0;  // all chunks of earlier transfers have been posted
+    int under_way = 0;      // chunks in flight
   };
   struct Kept {
     Buffer buffer;
@@ -90,7 +92,7 @@ class Exchange {
   messenger::Channel& channel_;
   messenger::Tag first_tag_;
   std::map<Key, Flow> flows_{};
-  int under_way_ = 0;  // chunks of all flows
+  int under_way_ = 0;  // chunks in flight of all flows
   std::vector<messenger::Token> done_{};
   std::vector<Kept> kept_{};
 };

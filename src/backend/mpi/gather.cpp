@@ -12,10 +12,10 @@ namespace {
 
 constexpr int rows_lane = 0;
 constexpr int data_lane = 1;
-constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
+constexpr std::int64_t max_copied = 512 << 10;  // bytes per step
 
-/// Allgather and alltoall: the first is the second with the same rows for every rank. The ranks
-/// exchange how many rows of each tensor they send, allocate memory, and send them.
+/// Allgather and alltoall: an allgather is an alltoall with the same rows for every rank. The ranks
+/// exchange the numbers of rows for each tensor, allocate memory, and then send the rows.
 class Gather : public Collective {
  public:
   Gather(Endpoint& endpoint, Batch given)
@@ -53,7 +53,7 @@ class Gather : public Collective {
     std::int64_t bytes;
   };
 
-  /// Of each tensor, for each rank.
+  /// Takes memory for numbers of rows: one for each tensor and rank.
   [[nodiscard]] std::int64_t* take_rows() {
     const std::size_t count = tensors().size() * batch().ranks.size();
     return reinterpret_cast<std::int64_t*>(
@@ -91,7 +91,7 @@ class Gather : public Collective {
     const std::int64_t row_bytes = tensor.row_bytes();
     std::byte* output = allocate(batch(), tensor, rows_from_each(m));
     const auto* input = static_cast<const std::byte*>(tensor.input);
-    // Of the rows for each rank, and of those from each. Null stays null: nothing is read or
+    // The places of the rows for each rank and from each rank. Null stays null: nothing is read or
     // written there.
     std::vector<const std::byte*> sources;
     std::vector<std::byte*> targets;
@@ -118,7 +118,7 @@ class Gather : public Collective {
     return rows;
   }
 
-  /// False if all was copied before.
+  /// Copies some of this rank's rows to itself. False if all have been copied.
   bool copy_some() {
     std::int64_t room = max_copied;
     bool copied = false;
@@ -126,7 +126,7 @@ class Gather : public Collective {
       Copy& copy = copies_.back();
       const std::int64_t bytes = std::min(copy.bytes, room);
       if (bytes > 0) {
-        // Equal if the program gathers in place.
+        // The two are equal if the program gathers in place.
         if (copy.to != copy.from) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(bytes));
         copy.from += bytes;
         copy.to += bytes;

@@ -36,7 +36,7 @@ std::unique_ptr<Execution> MpiBackend::start(Batch batch) {
   check_ranks(batch, endpoint_.size);
   check(batch);
   switch (batch.kind.type) {
-    case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
+    case OperationType::barrier:  // runs as an allreduce without tensors
     case OperationType::allreduce:
       return batch.kind.op == ReduceOp::adasum ? mpi::make_adasum(endpoint_, std::move(batch))
                                                : mpi::make_allreduce(endpoint_, std::move(batch));

@@ -11,8 +11,8 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// A piece is, of one tensor, the elements at the same place in every rank's rows: every rank sends
-/// each slice to the rank that gets it, and reduces its own.
+/// A piece consists of the elements at the same place in the rows of every rank, for one tensor.
+/// Every rank sends each slice to its owner and reduces its own slice.
 class Reducescatter : public PiecewiseReduction {
  public:
   Reducescatter(Endpoint& endpoint, Batch given)
@@ -52,7 +52,7 @@ class Reducescatter : public PiecewiseReduction {
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  /// As it is sent.
+  /// The slice of `owner` in the form in which it is sent.
   [[nodiscard]] const std::byte* slice(const PieceState& state, int owner) const {
     return state.packed == nullptr ? state.window.input_of(owner)
                                    : state.packed + owner * state.window.max_bytes();

@@ -51,8 +51,8 @@ std::unique_ptr<Execution> CpuRouter::prepare(const Batch& batch) {
   return route_of(batch) == Route::shared_memory ? memory_->prepare(batch) : nullptr;
 }
 
-/// A batch of GPU tensors, or one that is held back. Its steps on GPU tensors have the GPU as the
-/// thread's current device, and errors name the rank.
+/// A batch of GPU tensors, or a batch that is held back. During steps on GPU tensors, the GPU is
+/// the thread's current device, and errors name the rank.
 class Router::Deferred : public Execution {
  public:
   Deferred(Router& owner, Batch batch)
@@ -62,6 +62,7 @@ class Router::Deferred : public Execution {
   ~Deferred() override {
     std::erase(owner_.held_back_, this);
     if (on_gpu_) --owner_.gpu_executions_;
+    // An abandoned batch leaves kernels on the stream that only an abort ends.
     if (on_gpu_ && execution_ != nullptr && !done_ && owner_.nccl_) owner_.nccl_->abort();
   }
   Deferred(const Deferred&) = delete;
@@ -69,11 +70,11 @@ class Router::Deferred : public Execution {
 
   [[nodiscard]] const Batch& batch() const { return batch_; }
 
-  /// An exception is kept for the next step.
+  /// Starts the batch. An exception is kept for the next step.
   void start() {
     attempt([this] { execution_ = owner_.start_now(std::move(batch_)); });
   }
-  /// In a `catch`: so does the exception that is handled.
+  /// Called in a `catch` block: keeps the exception in flight for the next step.
   void fail() {
     attempt([] { throw; });
   }
@@ -120,13 +121,14 @@ class Router::Deferred : public Execution {
 
   Router& owner_;
   bool on_gpu_;
-  Batch batch_;  // until it is started
+  Batch batch_;  // moved from when it starts
   std::unique_ptr<Execution> execution_{};
   std::exception_ptr error_{};
   bool done_ = false;
 };
 
-/// The thread writes all but `is_done` before it sets that.
+/// The thread writes all members and then sets `is_done`. The release store pairs with the acquire
+/// load in `advance_first`, after which the driver may read them.
 struct Router::Preparation {
   std::shared_ptr<nccl::Library> library{};
   std::string why_not{};
@@ -134,7 +136,7 @@ struct Router::Preparation {
   std::exception_ptr error{};
   std::atomic<bool> is_done{false};
 
-  /// `find` is empty if NCCL was looked for before.
+  /// `find` is empty if an earlier preparation has looked for NCCL.
   void prepare(gpu::Runtime& runtime, int device, const FindLibrary& find, bool needs_id) {
     try {
       const gpu::DeviceGuard guard(runtime, device);
@@ -171,19 +173,19 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 }
 
 std::unique_ptr<Execution> Router::prepare(const Batch& batch) {
-  // If others are held back, this one may be too.
+  // This batch must not overtake batches that are held back.
   return on_gpu(batch) || !held_back_.empty() ? nullptr : cpu_.prepare(batch);
 }
 
-/// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what
-/// was launched could write a tensor that has become the program's again.
+/// Waits for the GPU, about as long as the aborts take to begin. Otherwise launched work could
+/// write to a tensor that the program owns again.
 void Router::abandon() noexcept {
   if (nccl_) nccl_->abort();
   cpu_.abandon();
   if (gpu_executions_ == 0) return;
   try {
     gpu_.finish(options_.nccl.exit_timeout);
-  } catch (const std::exception& error) {  // a GPU that fails writes nothing
+  } catch (const std::exception& error) {  // a GPU that fails does not write
     log(LogLevel::warning, error.what());
   }
 }
@@ -192,7 +194,7 @@ bool Router::advance() {
   try {
     return advance_first();
   } catch (...) {
-    // It is the error of the batch that is prepared, whichever calls.
+    // The error belongs to the batch that is being prepared, whichever batch's step this is.
     held_back_.front()->fail();
     return true;
   }
@@ -200,6 +202,7 @@ bool Router::advance() {
 
 bool Router::advance_first() {
   bool moved = false;
+  // Batches start strictly in their order, which is the same on all ranks.
   while (!held_back_.empty() && !held_back_.front()->failed()) {
     if (agreement_) {
       const Progress progress = agreement_->infos.step();
@@ -221,8 +224,8 @@ bool Router::advance_first() {
   return moved;
 }
 
-/// The driver must not wait for dlopen, which loads hundreds of megabytes, nor for ncclGetUniqueId,
-/// which looks for networks and opens a socket.
+/// Prepares in a thread: the driver must not wait for dlopen, which loads hundreds of megabytes, or
+/// for ncclGetUniqueId, which searches for networks and opens a socket.
 void Router::begin_to_prepare(const Batch& batch) {
   preparation_ = std::make_shared<Preparation>();
   FindLibrary find;
@@ -268,7 +271,7 @@ void Router::end_agreement() {
     throw BackendError(fmt::format("gpu_operations is nccl, but ranks {} cannot use NCCL: {}",
                                    names, path.why_not));
   } else {
-    // Staging is far slower than NCCL. One rank warns, unless the user asked for it.
+    // Staging is far slower than NCCL, so one rank warns, unless the user has chosen it.
     const bool warns = options_.operations != GpuOperations::staged && ranks.front() == rank_;
     log(warns ? LogLevel::warning : LogLevel::info,
         fmt::format("GPU tensors of ranks {} are staged through host memory: {}", names,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the backend for each batch.
+// Selects the backend for each batch.
 #pragma once
 
 #include <atomic>
@@ -28,33 +28,33 @@ namespace kolo::internal::backend {
 
 /// The backends for batches of CPU tensors.
 enum class Route : std::uint8_t {
-  shared_memory,  ///< The memory of this host.
-  inter_node,     ///< The memory of each host, and MPI between the owners of slices.
-  mpi,            ///< MPI's messages, from rank to rank.
+  shared_memory,  ///< Memory of this host.
+  inter_node,     ///< Memory of each host, and the network between the owners of slices.
+  mpi,            ///< Messages from rank to rank.
 };
 
 /// Routes batches of CPU tensors. A batch takes the first route that can execute it:
 ///
 /// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
-///    Adasum only if there is no network, since messages take less arithmetic.
+///    Adasum only if there is no network, since messages need less arithmetic.
 /// 2. Inter-node, for an allreduce, allgather or reducescatter whose ranks lie on several hosts:
-///    the network carries the data of a host once and not once for each of its ranks. A rank that
-///    shares no memory counts as a host. Not used if at most 8 ranks are all hosts by themselves.
-/// 3. MPI: Adasum, everything else between hosts.
+///    the network carries the data of a host once, not once for each of its ranks. A rank that
+///    shares no memory counts as a host. Not used if there are at most 8 hosts with one rank each.
+/// 3. MPI, for Adasum and for everything else between hosts.
 class CpuRouter : public Backend {
  public:
-  /// `messenger` outlives this; null: there is none, and all ranks share memory.
+  /// `messenger` must outlive the router. Null: there is no network, and all ranks share memory.
   explicit CpuRouter(messenger::Messenger* messenger) : messenger_(messenger) {
     if (messenger_ != nullptr) mpi_.emplace(*messenger_);
   }
 
-  /// Ranks of this host share memory.
+  /// Enables shared memory between the ranks of this host.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
-  /// On all ranks alike: allreduces and others go host by host. `node_of`: for each rank, the
-  /// lowest of those that share memory with it, which may be itself.
+  /// Enables the inter-node backend, on all ranks. `node_of` maps each rank to the lowest rank with
+  /// which it shares memory, possibly itself.
   void use_hosts(const std::vector<int>& node_of);
 
-  /// The same on all ranks of the batch.
+  /// The route is the same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
   [[nodiscard]] std::unique_ptr<Execution> prepare(const Batch& batch) override;
@@ -73,28 +73,29 @@ class CpuRouter : public Backend {
   std::optional<InterNodeBackend> inter_node_{};
 };
 
-/// Routes batches of GPU tensors, and hands batches of CPU tensors to the CPU's router. A batch of
+/// Routes batches of GPU tensors, and passes batches of CPU tensors to the CPU's router. A batch of
 /// GPU tensors takes the first route that can execute it:
 ///
-/// 1. NCCL, if every rank of the batch has a GPU of its own and the same NCCL, and NCCL has the
-///    operation for the batch's types.
-/// 2. Staged: ranks that share a GPU, builds without NCCL, and batches that NCCL does not support.
+/// 1. NCCL, if every rank of the batch has a GPU of its own and the same version of NCCL, and NCCL
+///    supports the operation for the batch's types.
+/// 2. Staging, for ranks that share a GPU, builds without NCCL, and batches that NCCL does not
+///    support.
 ///
-/// Before ranks use their GPUs together for the first time, they exchange a `GpuInfo` each, and so
-/// all select the same route. Batches that are started meanwhile are held back, so that the order
-/// of all of them stays the same on all ranks. A class apart from CpuRouter, to which the chunks of
-/// a staged batch go straight: they must not queue behind batches that are held back.
+/// Before ranks use their GPUs together for the first time, they exchange a `GpuInfo` each, so that
+/// all select the same route. Batches that are started meanwhile are held back, to keep the order
+/// of batches the same on all ranks. CpuRouter is a separate class because the chunks of staged
+/// batches go to it directly: they must not queue behind batches that are held back.
 class Router : public Backend {
  public:
   struct Options {
     GpuOperations operations = GpuOperations::automatic;
     nccl::NcclBackend::Options nccl{};
-    std::int64_t chunk_bytes = gpu::min_chunk_bytes;  // of staged batches
+    std::int64_t chunk_bytes = gpu::min_chunk_bytes;  // for staged batches
   };
-  /// Looks for NCCL, at the first GPU tensor. May throw BackendError, or return null.
+  /// Loads NCCL at the first GPU tensor. May throw BackendError, or return null.
   using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;
 
-  /// `cpu` and `gpu` outlive this.
+  /// `cpu` and `gpu` must outlive the router.
   Router(Backend& cpu, gpu::Gpu& gpu, int rank, FindLibrary find_library, Options options)
       : cpu_(cpu),
         gpu_(gpu),
@@ -107,16 +108,17 @@ class Router : public Backend {
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
   [[nodiscard]] std::unique_ptr<Execution> prepare(const Batch& batch) override;
-  /// Aborts NCCL's communicators when the other ranks do: the aborts wait for each other.
+  /// Aborts NCCL's communicators. All ranks do so at the same time, since aborts wait for each
+  /// other.
   void abandon() noexcept override;
   [[nodiscard]] std::uint64_t sequence_span() const override { return cpu_.sequence_span(); }
 
-  /// True while batches of GPU tensors run: a GPU that is done rings no doorbell.
+  /// True while batches of GPU tensors run: no doorbell rings when a GPU is done.
   [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
 
  private:
   class Deferred;
-  /// Of the ranks of a batch.
+  /// The exchange of GpuInfo between the ranks of a batch.
   struct Agreement {
     Agreement(Backend& cpu, const Batch& batch, const gpu::GpuInfo& info)
         : ranks(batch.ranks), infos(cpu, batch, 0, std::as_bytes(std::span(&info, 1))) {}
@@ -125,19 +127,19 @@ class Router : public Backend {
     SmallAllgather infos;
   };
 
-  /// Loads NCCL and makes a unique id, which take long, before an agreement begins.
+  /// Loads NCCL and creates a unique id, which takes long, before an agreement begins.
   struct Preparation;
 
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);
-  /// By a thread of its own.
+  /// Starts a Preparation in a thread.
   void begin_to_prepare(const Batch& batch);
-  /// Throws what the preparation has thrown.
+  /// Rethrows an exception of the preparation.
   void begin_agreement(const Batch& batch);
-  /// Advances the current preparation and agreement, then starts the batches that were held back.
-  /// True if there was progress. An exception is kept for the first of them, whose next step
-  /// throws.
+  /// Advances the current preparation and agreement, then starts batches that were held back. True
+  /// if there was progress. An exception is kept for the first of these batches, whose next step
+  /// throws it.
   bool advance();
-  /// Throws it.
+  /// The same, but throws the exception.
   bool advance_first();
   void end_agreement();
   [[nodiscard]] gpu::GpuInfo own_info();

@@ -12,8 +12,8 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// Every rank gathers the vectors of all ranks, and combines them by itself. That takes more
-/// arithmetic and memory than rounds of pairs, but only one batch of the arena.
+/// Every rank gathers the vectors of all ranks and combines them alone. This takes more arithmetic
+/// and memory than rounds of pairs, but only one batch of the arena.
 class Adasum : public Execution {
  public:
   Adasum(Arena& arena, Batch given, LocalRanks local_ranks)
@@ -71,7 +71,7 @@ class Adasum : public Execution {
     if (stage == Stage::dots) dots_.assign(vectors_.size(), {});
   }
 
-  /// Works on the stage's next block. False if there is none left.
+  /// Works on the next block of the stage. False if none is left.
   bool next_block() {
     while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].elements()) {
       ++vector_;
@@ -105,11 +105,11 @@ class Adasum : public Execution {
     }
   }
 
-  /// For the vectors of so many ranks. It is not written to, which would take long.
+  /// Memory for the vectors of `ranks` ranks. It is not initialized, which would take long.
   [[nodiscard]] std::unique_ptr<std::byte[]> memory_of(std::size_t ranks) const {
     return std::make_unique_for_overwrite<std::byte[]>(ranks * static_cast<std::size_t>(bytes_));
   }
-  /// That of a rank for the tensor that is worked on.
+  /// The vector of a rank for the current tensor.
   [[nodiscard]] std::byte* vector_of(int index) const {
     return all_.get() + index * bytes_ + places_[vector_];
   }
@@ -117,8 +117,8 @@ class Adasum : public Execution {
   Batch batch_;
   std::vector<AdasumPair> pairs_;
   std::vector<AdasumVector> vectors_{};
-  std::vector<std::int64_t> places_{};  // of a rank's vectors
-  std::int64_t bytes_ = 0;              // of all of them
+  std::vector<std::int64_t> places_{};  // offsets of a rank's vectors
+  std::int64_t bytes_ = 0;              // size of all of a rank's vectors
   std::unique_ptr<std::byte[]> own_{};
   std::unique_ptr<std::byte[]> all_{};
   BatchTensor gathered_{};
@@ -126,7 +126,7 @@ class Adasum : public Execution {
   std::vector<reduction::Dots> dots_{};
   Stage stage_ = Stage::read;
   std::size_t pair_ = 0;
-  // Where the next block begins.
+  // The start of the next block.
   std::size_t vector_ = 0;
   std::int64_t offset_ = 0;
 };

@@ -8,7 +8,7 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// Every rank is an owner.
+/// An allreduce on one host, in which every rank owns a slice.
 class Allreduce : public SlicedAllreduce {
  public:
   Allreduce(Arena& arena, Batch given, const LocalRanks& given_ranks)

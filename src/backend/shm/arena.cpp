@@ -39,8 +39,8 @@ Deposit& Arena::deposit(int index, std::size_t lane, std::size_t number) const {
   return reinterpret_cast<Deposit*>(memory(index) + deposits_at)[lane * max_window + number];
 }
 
-/// The longer the pieces, the less often ranks wait for each other, and the more their slots spill
-/// into the cache that all cores share. Slots that fill a rank's own share twice were the fastest.
+/// With longer pieces ranks wait less often for each other, but their slots spill into the cache
+/// that all cores share. Measured: slots that fill a rank's share twice are the fastest.
 std::int64_t Arena::allreduce_piece_bytes() const {
   constexpr std::int64_t min_bytes = std::int64_t{32} << 10;
   const auto fitting = std::bit_floor(2 * static_cast<std::uint64_t>(cache_share_) / slot_count);
@@ -49,13 +49,13 @@ std::int64_t Arena::allreduce_piece_bytes() const {
 
 void Arena::leave(std::size_t lane, std::vector<int> others, const Position& position) {
   ++lanes_[lane].served;
-  // A batch without pieces publishes nothing, so the readers of the batch before it still count.
+  // A batch without pieces publishes nothing, so the readers of the previous batch remain.
   if (others.empty()) return;
   lanes_[lane].last_ranks = std::move(others);
   lanes_[lane].last_position = position;
 }
 
-/// With acquire: the reads of those ranks come before this rank's next writes to the slots.
+/// Acquire: the reads of those ranks precede this rank's next writes to the slots.
 bool Arena::is_free(std::size_t lane) const {
   return std::ranges::all_of(lanes_[lane].last_ranks, [&](int other) {
     return counters(other, lane).collected.has_reached(lanes_[lane].last_position);

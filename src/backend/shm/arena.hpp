@@ -17,23 +17,22 @@ namespace kolo::internal::backend::shm {
 
 /// A batch of a lane, and a number of its pieces.
 struct Position {
-  std::uint64_t order = 0;  // of the batch
+  std::uint64_t order = 0;  // the order of the batch
   std::uint64_t pieces = 0;
 };
 
-/// How far a rank has come with the pieces of a batch. The batches of a lane have ascending orders,
-/// so a counter never falls, and a rank that is in a later batch counts as done with the earlier
-/// ones.
+/// A rank's progress with the pieces of a batch. The batches of a lane have ascending orders, so a
+/// counter never falls, and a rank in a later batch counts as done with earlier ones.
 ///
 /// Only the rank itself writes a counter, with release: its writes to its own slot and its reads
-/// from other slots come before. Other ranks load it with acquire: their reads and writes of the
-/// slots come after. No other order is needed, since no rank infers the value of one counter from
+/// from other slots precede the store. Other ranks load it with acquire: their reads and writes of
+/// the slots follow. No other order is needed, since no rank infers the value of one counter from
 /// another. Each counter has a cache line of its own, so that a write disturbs only the ranks that
-/// wait for this counter.
+/// wait for it.
 ///
-/// The two words of a counter are written one after the other, the pieces first, and read the other
-/// way round. So whoever reads the order of a batch reads pieces of this batch or of a later one,
-/// and in the latter case the rank is done with this one: `has_reached` is never true too early.
+/// The two words of a counter are written one after the other, `pieces` first, and read in reverse.
+/// So a reader that sees the order of a batch sees `pieces` of this batch or of a later one. In the
+/// latter case the rank is done with this batch, so `has_reached` is never true too early.
 struct Counters {
   struct alignas(64) Counter {
     std::atomic<std::uint64_t> order;
@@ -52,41 +51,42 @@ struct Counters {
               pieces.load(std::memory_order_acquire) >= position.pieces);
     }
   };
-  Counter deposited;  // its own part of a piece lies in its slot
-  Counter prepared;   // so does that of a batch that has not begun there. `order` is its mark
+  Counter deposited;  // its part of a piece lies in its slot or heap
+  Counter prepared;   // the same, for a batch that it has not begun; `order` is the mark
   Counter combined;   // its slice of a piece is reduced
-  Counter collected;  // it has read all it needs of a piece
-  Counter reduced;    // in levels: its slice of a piece is reduced within its group
+  Counter collected;  // it has read all that it needs of a piece
+  Counter reduced;    // in levels: its slice is reduced within its group
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// Batches are executed in lanes. A lane has slots; into each a rank puts its part of one piece.
-/// All ranks have the same lanes. Batches that run at the same time are in different lanes.
+/// Batches are executed in lanes. A lane has slots; a rank puts its part of one piece into each.
+/// All ranks use the same lanes, and batches that run at the same time are in different lanes.
 inline constexpr std::size_t lane_count = 2;
 inline constexpr std::size_t slot_count = 4;
-/// A rank may be this many pieces ahead of another, if those pieces lie in no slots.
+/// The maximum lead of a rank over another, in pieces, if those pieces use no slots.
 inline constexpr std::size_t max_window = 32;
 static_assert(max_window % slot_count == 0);
 
-/// Where the part of a piece lies that a rank has deposited: in its slot; or in its heap, which all
-/// ranks of the host map, if the tensor lies there. Then the others write the results there.
+/// The place of the part of a piece that a rank has deposited: its slot; or its heap, which all
+/// ranks of the host map, if the tensor lies there. In the latter case the others also write
+/// results there.
 struct alignas(64) Deposit {
   bool in_heap = false;
   std::uint64_t input = 0;  // offsets in the heap
   std::uint64_t output = 0;
 };
 
-/// Its memory has at least `Arena::bytes_needed` bytes.
+/// `memory` has at least `Arena::bytes_needed` bytes.
 using LocalPeer = node::LocalPeer;
 
-/// Ranks are known by their index on the host. One thread at a time.
+/// Ranks are identified by their index on the host. Used by one thread at a time.
 class Arena {
  public:
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes);
 
-  /// Batches are cut into pieces of at most `piece_bytes`, unless a collective chooses another
-  /// size; no piece has more than `slot_bytes`. `cache_share` is as LocalGroup has it. All are the
-  /// same on all ranks.
+  /// Batches are divided into pieces of at most `piece_bytes`, unless a collective chooses another
+  /// size; no piece is larger than `slot_bytes`. `cache_share` is that of LocalGroup. All three are
+  /// the same on all ranks.
   Arena(std::vector<LocalPeer> local_peers, int index, std::int64_t piece_bytes,
         std::int64_t slot_bytes, std::int64_t cache_share)
       : local_peers_(std::move(local_peers)),
@@ -99,16 +99,16 @@ class Arena {
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
   [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
-  /// Of allreduces on this host.
+  /// The size of pieces in allreduces on this host.
   [[nodiscard]] std::int64_t allreduce_piece_bytes() const;
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
     return reinterpret_cast<Counters*>(memory(index) + sizeof(WriteGate))[lane];
   }
   [[nodiscard]] std::byte* slot(int index, std::size_t lane, std::size_t slot) const;
-  /// Of a piece with this number in the window. Valid once the `deposited` or `prepared` counter
-  /// of that rank includes the piece.
+  /// The deposit of the piece with this number in the window. Valid once the `deposited` or
+  /// `prepared` counter of that rank includes the piece.
   [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t number) const;
-  /// Of this rank, for writes into the heaps of others.
+  /// The fence for this rank's writes to the heaps of others.
   [[nodiscard]] WriteFence& fence() { return fence_; }
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return local_peers_[static_cast<std::size_t>(index)].heap;
@@ -122,14 +122,14 @@ class Arena {
   [[nodiscard]] bool is_next(std::size_t lane, std::uint64_t place) const {
     return lanes_[lane].served == place;
   }
-  /// The last that has queued up leaves without a trace.
+  /// Removes the last place in the queue, whose batch will not run.
   void give_up_place(std::size_t lane) { --lanes_[lane].queued; }
   /// True if no batch of this rank is in the lane.
   [[nodiscard]] bool is_idle(std::size_t lane) const {
     return lanes_[lane].served == lanes_[lane].queued;
   }
-  /// This rank is done with the batch. The others, given by index, are done when their `collected`
-  /// counters have reached `position`.
+  /// This rank is done with the batch. The other ranks, given by index, are done once their
+  /// `collected` counters have reached `position`.
   void leave(std::size_t lane, std::vector<int> others, const Position& position);
   /// True once no rank reads the slots of this rank's last batch in the lane any more.
   [[nodiscard]] bool is_free(std::size_t lane) const;
@@ -142,7 +142,7 @@ class Arena {
     Position last_position{};
   };
 
-  /// Begins with its gate, then the counters and deposits of all lanes, then the slots.
+  /// A rank's memory: its gate, the counters and deposits of all lanes, then the slots.
   [[nodiscard]] std::byte* memory(int index) const {
     return local_peers_[static_cast<std::size_t>(index)].memory;
   }

@@ -10,7 +10,7 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// Out of the root's slots.
+/// All ranks read from the root's slots.
 class Broadcast : public Pipeline {
  public:
   Broadcast(Arena& arena, Batch given, LocalRanks local_ranks)

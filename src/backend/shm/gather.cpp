@@ -13,10 +13,10 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// Allgather and alltoall: the first is the second with the same rows for every rank. The first
-/// pieces carry the numbers of rows, from which every rank computes how many pieces follow. Those
-/// carry the data of a rank for another, tensor after tensor; in an allgather all ranks read the
-/// same data.
+/// Allgather and alltoall: an allgather is an alltoall with the same rows for every rank. The first
+/// pieces carry tables of row numbers, from which every rank computes how many pieces follow. The
+/// others carry the data of each rank, tensor after tensor; in an allgather all ranks read the same
+/// data.
 class Gather : public Pipeline {
  public:
   Gather(Arena& arena, Batch given, LocalRanks local_ranks)
@@ -71,7 +71,8 @@ class Gather : public Pipeline {
       if (rank != index()) take(number, rank);
   }
 
-  /// Copies what a rank has for this one. Its own part it copies before others may read the slot.
+  /// Copies the data of a rank for this one. Its own data it copies before others may read the
+  /// slot.
   void take(std::size_t number, int rank) {
     std::byte* const part = memory(rank, number) + (targets_ == 1 ? 0 : index()) * share();
     const std::int64_t bytes = incoming_[static_cast<std::size_t>(rank)].advance(
@@ -86,7 +87,7 @@ class Gather : public Pipeline {
     return static_cast<std::int64_t>(tables_.front().size() * sizeof(std::int64_t));
   }
 
-  /// Where a part of a rank's table lies in this one's memory.
+  /// A section of the local copy of a rank's table.
   std::pair<std::byte*, std::size_t> table_section(std::int64_t piece, int rank) {
     auto* const table =
         reinterpret_cast<std::byte*>(tables_[static_cast<std::size_t>(rank)].data());
@@ -95,12 +96,13 @@ class Gather : public Pipeline {
             static_cast<std::size_t>(std::min(piece_bytes(), table_bytes() - begin))};
   }
 
-  /// Bytes of a slot for each target.
+  /// The bytes of a slot for each target.
   [[nodiscard]] std::int64_t share() const {
     return std::max<std::int64_t>(piece_bytes() / targets_, 1);
   }
 
-  /// Rows of a tensor from one rank for a target: of an allgather there is one target, all ranks.
+  /// The rows of a tensor from one rank for a target. An allgather has one target, which is all
+  /// ranks.
   [[nodiscard]] std::int64_t rows(std::size_t tensor, int from, int target) const {
     return tables_[static_cast<std::size_t>(from)]
                   [tensor * static_cast<std::size_t>(targets_) + static_cast<std::size_t>(target)];
@@ -131,7 +133,7 @@ class Gather : public Pipeline {
     data_pieces_ = (max_bytes() + share() - 1) / share();
   }
 
-  /// Bytes from any rank for any target: the same on all ranks.
+  /// The maximum bytes from any rank for any target; the same on all ranks.
   [[nodiscard]] std::int64_t max_bytes() const {
     std::int64_t max = 0;
     for (int from = 0; from < size(); ++from)
@@ -145,12 +147,12 @@ class Gather : public Pipeline {
   }
 
   int targets_;
-  std::vector<std::vector<std::int64_t>> tables_{};  // of each rank: rows by tensor and target
+  std::vector<std::vector<std::int64_t>> tables_{};  // for each rank: rows by tensor and target
   std::int64_t table_pieces_ = 0;
   std::int64_t data_pieces_ = 0;
   std::int64_t begun_ = 0;                                // pieces of both kinds
-  std::int64_t tables_read_ = 0;                          // pieces
-  std::array<std::int64_t, slot_count> table_piece_{};    // -1: of data
+  std::int64_t tables_read_ = 0;                          // pieces of tables
+  std::array<std::int64_t, slot_count> table_piece_{};    // -1: a piece of data
   std::vector<ScatterList<const std::byte>> outgoing_{};  // for each target
   std::vector<ScatterList<std::byte>> incoming_{};        // from each rank
 };

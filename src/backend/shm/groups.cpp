@@ -18,7 +18,7 @@ std::optional<Groups> Groups::of(std::span<const int> local_ranks, int own,
   if (by_node.size() < 2 || by_node.contains(-1)) return std::nullopt;
   std::vector<std::vector<int>> groups;
   for (auto& [node, ranks] : by_node) groups.push_back(std::move(ranks));
-  // The smallest group decides how many ranks reduce.
+  // The size of the smallest group decides how many ranks of every group reduce.
   const auto [smallest, largest] = std::ranges::minmax_element(groups, {}, &std::vector<int>::size);
   if (std::cmp_less(smallest->size(), nodes.min_ranks_of_group) ||
       largest->size() > smallest->size() * static_cast<std::size_t>(nodes.max_unevenness))

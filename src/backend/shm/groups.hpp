@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NUMA nodes among which the ranks of a batch are divided.
+// Divides the ranks of a batch into groups by NUMA node.
 #pragma once
 
 #include <cstddef>
@@ -9,29 +9,29 @@
 
 namespace kolo::internal::backend::shm {
 
-/// Indices on the host of the ranks that take part, in the order of the batch's `ranks`.
+/// The participating ranks by their index on the host, in the order of the batch's `ranks`.
 using LocalRanks = std::vector<int>;
 
-/// Up to so many ranks may reduce a short piece each for itself. They are one level, so that an
-/// element of a short tensor gets the same bits as one of a long tensor.
+/// Up to this many ranks may each reduce a short piece alone. They always form one level, so that
+/// an element gets the same bits in a short tensor as in a long one.
 inline constexpr int max_ranks_alone = 8;
 
-/// The NUMA nodes of the ranks of a host, by index on the host, and when they matter. The same on
-/// all ranks.
+/// The NUMA nodes of a host's ranks, by index on the host, and the limits for dividing by them. The
+/// same on all ranks.
 struct NumaNodes {
-  std::vector<int> of_ranks{};           // -1: none, or not known; empty: none of them is known
-  int max_ranks_flat = max_ranks_alone;  // so many ranks of a batch are never divided
+  std::vector<int> of_ranks{};           // -1: none or unknown; empty: all unknown
+  int max_ranks_flat = max_ranks_alone;  // batches of up to this many ranks are not divided
   int min_ranks_of_group = 2;
-  int max_unevenness = 2;  // the largest group has at most so many times the ranks of the smallest
+  int max_unevenness = 2;  // max. ratio of the largest to the smallest group
 };
 
-/// The ranks of a batch on the same NUMA node are a group. Ranks are known by their index in the
-/// batch's `ranks`, and are ascending in each group; groups are in the order of the nodes' numbers.
+/// The ranks of a batch on the same NUMA node form a group. Ranks are identified by their index in
+/// the batch's `ranks`, ascending in each group; groups are ordered by the numbers of their nodes.
 class Groups {
  public:
   /// `local_ranks` are the indices on the host of the batch's ranks, `own` is the index of this
-  /// rank among them. None if the ranks are not divided: because they are few, a rank's node is not
-  /// known, all are on one node, or a node has too few of them.
+  /// rank among them. Returns nothing if the ranks are not divided: if they are few, a rank's node
+  /// is not known, all are on one node, or a node has too few of them.
   [[nodiscard]] static std::optional<Groups> of(std::span<const int> local_ranks, int own,
                                                 const NumaNodes& nodes);
 
@@ -41,10 +41,10 @@ class Groups {
   }
   /// The group of this rank.
   [[nodiscard]] int own() const { return own_; }
-  /// The number of ranks of every group that own a slice: the size of the smallest group.
+  /// The number of ranks of each group that own a slice: the size of the smallest group.
   [[nodiscard]] int owners() const;
   /// The owners of this rank's slice in the other groups, in the order of the groups; empty if this
-  /// rank owns none.
+  /// rank owns no slice.
   [[nodiscard]] std::vector<int> counterparts() const;
 
  private:
@@ -52,7 +52,7 @@ class Groups {
 
   std::vector<std::vector<int>> groups_;
   int own_ = 0;
-  std::size_t place_ = 0;  // of this rank in its group
+  std::size_t place_ = 0;  // the place of this rank in its group
 };
 
 }  // namespace kolo::internal::backend::shm

@@ -14,7 +14,7 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// Those with these indices.
+/// The values with these indices.
 std::vector<int> some_of(const std::vector<int>& values, const std::vector<int>& indices) {
   std::vector<int> some;
   some.reserve(indices.size());
@@ -22,9 +22,10 @@ std::vector<int> some_of(const std::vector<int>& values, const std::vector<int>&
   return some;
 }
 
-/// Each owner reduces its slice within its group, puts this partial result into the upper half of
-/// its slot, then combines the partial results of the owners of the same slice, in the order of the
-/// groups. The ranks of a group read and write tensors and results within their group only.
+/// Each owner reduces its slice within its group and puts this partial result into the upper half
+/// of its slot. Then it combines the partial results of all owners of the same slice, in the order
+/// of the groups. Tensors and results are read and written only within a group, that is, within a
+/// NUMA node.
 class LevelledAllreduce : public SlicedAllreduce {
  public:
   LevelledAllreduce(Arena& arena, Batch given, const LocalRanks& ranks, const Groups& groups)
@@ -43,7 +44,8 @@ class LevelledAllreduce : public SlicedAllreduce {
   }
 
  private:
-  /// A counterpart may wait itself, for ranks of its group.
+  /// Ranks of any group that have not deposited are reported before counterparts, which may
+  /// themselves be waiting for these ranks.
   [[nodiscard]] Awaited combining_waits_for() const override {
     if (Awaited refused = SlicedAllreduce::combining_waits_for(); !refused.ranks.empty())
       return refused;
@@ -53,8 +55,8 @@ class LevelledAllreduce : public SlicedAllreduce {
     return late.ranks.empty() ? lacking_partials() : late;
   }
 
-  /// So that a partial result has room beside the piece. Pieces of half types have half of this,
-  /// and are f32 in partial results.
+  /// Leaves room for a partial result beside the piece in a slot. Pieces of half types are half as
+  /// long, since their partial results are f32.
   static std::int64_t piece_bytes_in(const Arena& arena) {
     return std::min(arena.allreduce_piece_bytes(), arena.slot_bytes() / 16 * 8);
   }
@@ -67,8 +69,8 @@ class LevelledAllreduce : public SlicedAllreduce {
     return Progress::done;
   }
 
-  /// A rank that cannot go on with one piece does not go on with the next: the counter includes all
-  /// pieces before it.
+  /// After a refused piece the rank does not continue with later ones, since the counter would
+  /// include the refused piece.
   Progress reduce_partially(std::size_t number) {
     const DType combined = combined_type(wire(number));
     refused_ =
@@ -96,11 +98,11 @@ class LevelledAllreduce : public SlicedAllreduce {
     return memory(rank, number) + partial_at_;
   }
 
-  LocalRanks local_ranks_;  // of the batch
+  LocalRanks local_ranks_;  // all ranks of the batch
   std::int64_t partial_at_;
   std::vector<int> sources_{};  // the owners of this rank's slice, in the order of the groups
   std::array<bool, slot_count> has_partial_{};
-  bool refused_ = false;  // a rank of the group does not give its tensors any more
+  bool refused_ = false;  // a rank of the group refuses access to its tensors
   std::vector<const std::byte*> inputs_{};
   std::vector<std::byte> results_{};
 };

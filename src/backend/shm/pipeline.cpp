@@ -10,7 +10,7 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-// Bytes in a step: about 100 us.
+// The maximum number of bytes to process in a step: about 100 us.
 constexpr std::int64_t max_work = 1 << 20;
 
 }  // namespace
@@ -44,7 +44,7 @@ void Pipeline::prepare() {
   work_ = 0;
   while (work_ < max_work && can_deposit()) {
     deposit_next();
-    // No rank waits for it: those that have begun the batch wait for its counter.
+    // No bell is rung: ranks that sleep until the deposit is there are woken by `start_prepared`.
     arena_.counters(arena_.index(), lane_).prepared.publish({batch_.mark, deposited_});
   }
   if (batch_.observer != nullptr) prepared_until_ = std::chrono::steady_clock::now();
@@ -63,14 +63,14 @@ Progress Pipeline::step() {
   if (prepared_) start_prepared();
   work_ = 0;
   bool moved = step_transfers();
-  // What needs no copy is deposited at once, since all others wait for it. Then combine, since
-  // others wait for the results; then collect, which frees slots.
+  // Deposits that need no copy come first, since all other ranks wait for them. Then combine, since
+  // others wait for the results; then collect, which frees slots; then deposit more.
   while (work_ < max_work && (try_announce() || try_combine() || try_collect() || try_deposit()))
     moved = true;
-  // No rank accesses another's tensors once it has combined its slice. Slots belong to the lane:
-  // the next batch in it waits for their readers.
+  // No rank accesses another rank's tensors once it has combined its slice, so the batch can end
+  // here. Slots belong to the lane: its next batch waits for their readers.
   if (all_begun_ && collected_ == deposited_) {
-    std::vector<int> others;  // none for a batch without pieces, which publishes nothing
+    std::vector<int> others;  // none if there were no pieces, since nothing was published
     for (const int rank : readers_)
       if (rank != index_ && collected_ > 0) others.push_back(local_rank(rank));
     arena_.leave(lane_, std::move(others), position(collected_));
@@ -98,7 +98,7 @@ bool Pipeline::try_combine() {
   return false;
 }
 
-/// Pieces may be combined out of order, but a counter includes all pieces before it.
+/// Pieces may be combined out of order, but a counter includes all earlier pieces.
 void Pipeline::publish_combined() {
   for (; combined_ < deposited_; ++combined_) {
     const std::size_t number = number_of(combined_);
@@ -130,8 +130,8 @@ bool Pipeline::can_deposit() {
     begun_ = next == NextPiece::piece;
     if (!begun_) return false;
   }
-  // The previous content of the place must have been read: by the ranks of this batch, or, for the
-  // first pieces, by those of the batch before it in the lane, which may be other ranks.
+  // All readers must be done with the previous content of the place: the ranks of this batch or,
+  // for the first pieces, those of the previous batch in the lane, which may be other ranks.
   const std::uint64_t ahead = max_ahead();
   return deposited_ - collected_ < ahead &&
          (deposited_ < ahead ? arena_.is_free(lane_)
@@ -165,8 +165,8 @@ bool Pipeline::try_deposit() {
   return true;
 }
 
-/// With acquire, the counterpart of `publish`: that rank wrote, or read, the data before it
-/// counted; this rank reads, or overwrites, it after.
+/// Acquire pairs with the release in `publish`: the other rank wrote or read the data before it
+/// counted, and this rank reads or overwrites it afterwards.
 bool Pipeline::has_reached(int rank, Counter counter, std::uint64_t pieces) const {
   const Counters& its = arena_.counters(local_rank(rank), lane_);
   if ((its.*counter).has_reached(position(pieces))) return true;
@@ -192,7 +192,7 @@ bool Pipeline::is_last_reader() const {
   return size() == 2 || have(all_, &Counters::collected, collected_ + 1);
 }
 
-/// The first obstacle to the progress of this rank.
+/// Reports the first obstacle to the progress of this rank.
 Awaited Pipeline::waits_for() const {
   if (!arena_.is_next(lane_, place_)) return {{}, "the batch before it"};
   if (combined_ < deposited_ && !is_combined_[number_of(combined_)]) {
@@ -223,9 +223,8 @@ Awaited Pipeline::lacking_partials() const {
                  "reduce its NUMA node's part of");
 }
 
-/// With release: this rank's reads and writes of the piece come before the count. A rank that waits
-/// for it may sleep, so all are rung; a bell whose owner does not listen costs one access to
-/// memory.
+/// Release: this rank's reads and writes of the piece precede the count. Ranks that wait for the
+/// count may sleep, so all are rung; a bell to which no thread listens costs one memory access.
 void Pipeline::publish(Counter counter, std::uint64_t pieces, const std::vector<int>& to) {
   (arena_.counters(arena_.index(), lane_).*counter).publish(position(pieces));
   for (const int rank : to)

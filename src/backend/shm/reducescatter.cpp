@@ -16,8 +16,8 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// A piece is a window on all ranks' rows. Every rank deposits its parts for the others, and
-/// reduces their parts for it directly into its output.
+/// A piece is a window on the rows of all ranks. Every rank deposits its contributions for the
+/// others, and reduces their contributions for itself directly into its output.
 class Reducescatter : public Pipeline {
  public:
   Reducescatter(Arena& arena, Batch given, LocalRanks local_ranks, std::optional<Groups> groups)
@@ -61,7 +61,7 @@ class Reducescatter : public Pipeline {
         take_over(part_for(window, number, rank, index()), elements * signed_size_of(window.wire));
   }
 
-  /// As an allreduce does among these groups.
+  /// Reduces within groups, then between them, so that the bits are those of a levelled allreduce.
   void reduce_in_levels(std::size_t number) {
     const Window& window = pieces_[number];
     const std::int64_t elements = window.elements_of(index());
@@ -80,7 +80,7 @@ class Reducescatter : public Pipeline {
     fusion::convert(partials_.data(), combined, elements, window.output(), window.tensor->dtype);
   }
 
-  /// The parts of these ranks for this one.
+  /// Finds the contributions of these ranks for this one.
   void find_inputs(std::size_t number, const std::vector<int>& ranks) {
     const Window& window = pieces_[number];
     inputs_.clear();
@@ -90,12 +90,12 @@ class Reducescatter : public Pipeline {
                             : part_for(window, number, rank, index()));
   }
 
-  /// A rank's own part need not be deposited unless it is converted.
+  /// A rank's own contribution is read from its input unless it needs conversion.
   [[nodiscard]] bool reads_input(const Window& window, int owner) const {
     return owner == index() && !window.converts();
   }
 
-  /// In the slot of `rank`, its part for `owner`.
+  /// The contribution of `rank` for `owner`, in the slot of `rank`.
   [[nodiscard]] std::byte* part_for(const Window& window, std::size_t number, int rank,
                                     int owner) const {
     return memory(rank, number) + owner * window.max_bytes();
@@ -106,7 +106,7 @@ class Reducescatter : public Pipeline {
   Windows windows_;
   std::array<Window, slot_count> pieces_{};
   std::vector<const std::byte*> inputs_{};
-  std::vector<std::byte> partials_{};  // of each group
+  std::vector<std::byte> partials_{};  // the partial result of each group
 };
 
 }  // namespace

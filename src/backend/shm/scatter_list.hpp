@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several ranges of memory, read or written as if they were one.
+// Several ranges of memory that are read or written as one.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace kolo::internal::backend::shm {
 
-/// `Byte` is std::byte or const std::byte. Goes forward only.
+/// `Byte` is std::byte or const std::byte. The list is traversed once, from front to back.
 template <typename Byte>
 class ScatterList {
  public:
@@ -21,8 +21,8 @@ class ScatterList {
 
   [[nodiscard]] std::int64_t left() const { return left_; }
 
-  /// Calls `copy(data, offset, bytes)` for each range in the next `bytes`, or fewer if the list
-  /// ends.
+  /// Calls `copy(data, offset, bytes)` for each range within the next `bytes`, and returns their
+  /// number, which is lower at the end of the list.
   template <typename Copy>
   std::int64_t advance(std::int64_t bytes, Copy copy) {
     std::int64_t offset = 0;

@@ -52,6 +52,7 @@ std::unique_ptr<Execution> ShmBackend::prepare(const Batch& batch) {
     return nullptr;
   check(batch);
   const shm::LocalRanks local_ranks = local_ranks_of(batch);
+  // A levelled allreduce does not support preparation.
   if (shm::Groups::of(local_ranks, own_index(batch), nodes_)) return nullptr;
   return shm::prepare_allreduce(arena_, batch, local_ranks);
 }
@@ -64,7 +65,7 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
   const int own = own_index(batch);
   shm::LocalRanks local_ranks = local_ranks_of(batch);
   switch (batch.kind.type) {
-    case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
+    case OperationType::barrier:  // runs as an allreduce without tensors
     case OperationType::allreduce:
       if (is_adasum(batch))
         return shm::make_adasum(arena_, std::move(batch), std::move(local_ranks));

@@ -15,10 +15,10 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// Each rank reduces shorter pieces as a whole, which takes one wait instead of two.
+/// Each rank reduces shorter pieces entirely, which takes one wait instead of two.
 constexpr std::int64_t max_bytes_alone_of_each_rank = 2 << 10;
 
-/// Shorter slices would cost more in messages than is gained by more ranks.
+/// With shorter slices, more messages would cost more than more ranks save.
 constexpr std::int64_t min_slice_bytes = 16 << 10;
 
 /// Shorter parts are packed first, since reducing them one by one takes longer.
@@ -31,7 +31,7 @@ bool has_long_parts(const Piece& piece) {
          piece.wire_bytes() >= static_cast<std::int64_t>(piece.parts.size()) * min_bytes_direct;
 }
 
-/// Calls `consumer(part, first)` for the parts of the piece in which the elements of a slice lie.
+/// Calls `consumer(part, first)` for each part of the piece that has elements of the slice.
 template <typename Consumer>
 void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
   const auto bytes = signed_size_of(piece.dtype);
@@ -55,7 +55,7 @@ SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ran
     : Pipeline(arena, std::move(given), std::move(local_ranks), counterparts),
       shares_(shares),
       cutter_(element_runs(batch()), shares.piece_bytes) {
-  // Partial results lie in slots, so groups gain nothing.
+  // Groups keep partial results in slots, so a wider window would not help them.
   if (shares.scope == Scope::all) widen_window();
 }
 
@@ -82,6 +82,7 @@ Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
   const fusion::Part& part = state.piece.parts.front();
   const auto input = offset_in_heap(part.input);
   const auto output = offset_in_heap(part.output);
+  // Owners read the input and write the output, so both must lie in the heap.
   if (!input || !output) return {};
   return {true, *input, *output};
 }
@@ -90,11 +91,12 @@ void SlicedAllreduce::deposit(std::size_t number) {
   const PieceState& state = pieces_[number];
   deposit_of(index(), number) = state.deposit;
   if (state.deposit.in_heap) return;
-  if (state.alone && size() == 1 && !converts(state.piece)) return;  // no rank reads it
+  if (state.alone && size() == 1 && !converts(state.piece)) return;  // no other rank reads it
   const std::int64_t all = state.piece.elements;
   if (state.alone || !state.direct) {
     pack(number, {0, all});
   } else {
+    // The owner reads its own slices from the tensors, so only the other owners' slices are packed.
     std::int64_t packed = 0;
     for (int place = index(); place < state.slices; place += size()) {
       const Slice own = slice(number, place);
@@ -108,6 +110,7 @@ void SlicedAllreduce::deposit(std::size_t number) {
 bool SlicedAllreduce::reduce_for_all(std::size_t number) {
   const PieceState& state = pieces_[number];
   const Slice own = own_slice(number);
+  // The section must precede the check of the gates: see WriteFence.
   const WriteFence::Section section = arena().fence().enter();
   if (is_refused(number)) return false;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), state.piece.wire);
@@ -144,7 +147,7 @@ void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
   const PieceState& state = pieces_[number];
   found_outputs_.clear();
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank == index() && state.direct) continue;  // they go into its tensor
+    if (rank == index() && state.direct) continue;  // results go into its tensor
     const Deposit& deposit = deposit_of(rank, number);
     found_outputs_.push_back(deposit.in_heap ? heap(rank).data() + deposit.output +
                                                    wire_bytes(state, {0, slice.begin})
@@ -154,8 +157,8 @@ void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
 
 bool SlicedAllreduce::reduce_in_group(std::size_t number, const reduction::Arithmetic& arithmetic,
                                       std::byte* output) {
-  // The tensors of a rank whose session has failed may not be read either: the other groups would
-  // take the result for a good one.
+  // The tensors of a rank whose session has failed may not be read either, since their content may
+  // have changed and the other groups would trust the result.
   const WriteFence::Section section = arena().fence().enter();
   if (is_refused(number)) return false;
   reduce_inside(number, own_slice(number), arithmetic, output);
@@ -216,7 +219,7 @@ void SlicedAllreduce::collect(std::size_t number) {
     collect_alone(number);
     if (!converts(state.piece)) return;
   }
-  if (state.deposit.in_heap) return;  // the owners have written it
+  if (state.deposit.in_heap) return;  // the owners have written the results there
   for (int place = 0; place < state.slices; ++place) {
     if (state.direct && owner_of(place) == index()) continue;
     const Slice theirs = slice(number, place);
@@ -227,7 +230,7 @@ void SlicedAllreduce::collect(std::size_t number) {
       fusion::convert(results + first * bytes, state.piece.wire, part.elements, part.output,
                       state.piece.dtype);
     });
-    // Of two ranks the owner may still read its results too, unless it has them in its tensor.
+    // With two ranks the owner may still read its own results, unless they are in its tensor.
     if (in_slot_of != index() && (state.direct || size() > 2) && is_last_reader())
       take_over(at(number, in_slot_of, theirs.begin), wire_bytes(state, theirs));
     worked(2 * wire_bytes(state, theirs));
@@ -238,6 +241,8 @@ void SlicedAllreduce::collect_alone(std::size_t number) {
   const Piece& piece = pieces_[number].piece;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), piece.wire);
   find_inputs(number, {0, piece.elements});
+  // Converting pieces are `alone` only for a single rank, so no other rank reads this slot.
+  // `collect` then converts the result into the tensors.
   if (converts(piece)) {
     std::byte* const own = at(number, index(), 0);
     return reduce(number, arithmetic, {0, piece.elements}, own, {&own, 1});

@@ -17,25 +17,25 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A writer that shares the processor of this thread needs it.
+// Long enough for a writer on the same processor to run meanwhile.
 constexpr nanoseconds pause = std::chrono::microseconds(100);
 
-/// Called by a rank that fails: there may be no memory for the text.
+/// Must not throw: it is called by a rank that fails, possibly without memory for the text.
 void report(LogLevel level, pid_t process, nanoseconds patience, const char* what) noexcept {
   try {
     log(level, fmt::format("process {} has been writing to this rank's shared tensors for {} s: {}",
                            process, std::chrono::duration<double>(patience).count(), what));
-  } catch (const std::exception&) {  // the failure is reported elsewhere
+  } catch (const std::exception&) {  // the failure of the session is reported elsewhere
   }
 }
 
-/// Time in which this thread runs: when the whole machine or container is stopped, the writers are
-/// too.
+/// Counts only time during which this thread runs. If the whole machine or container is stopped,
+/// the writers are stopped too.
 class Patience {
  public:
   explicit Patience(nanoseconds length) : left_(length) {}
 
-  /// False once it is used up.
+  /// Sleeps briefly. False once the patience is exhausted.
   bool wait() {
     std::this_thread::sleep_for(pause);
     const auto now = steady_clock::now();
@@ -66,8 +66,8 @@ void WriteFence::close(nanoseconds patience) noexcept {
   while (any_writes())
     if (!first.wait()) break;
   if (!any_writes()) return;
-  // A stopped process would write when it goes on. One that is slow, or dumps its memory, ends its
-  // section or itself.
+  // A stopped process would write after it continues, so it is killed. A process that is slow, or
+  // dumps its memory, ends its section or itself in time.
   each_writer([&](const node::OtherProcess& process) {
     if (!is_stopped(process)) return;
     report(LogLevel::critical, process.pid(), patience, "it is stopped and will be killed");
@@ -87,10 +87,10 @@ bool WriteFence::any_writes() const noexcept {
   return any;
 }
 
-/// In the section that had begun when the gate was closed.
+/// True if the peer is still in the section in which it was when the gate was closed.
 bool WriteFence::writes(std::size_t index) const noexcept {
   const Peer& peer = peers_[index];
-  // With acquire: what the section wrote comes before what the program does with its tensors.
+  // Acquire: the writes of the section precede the program's use of its tensors.
   return awaited_[index] % 2 != 0 &&
          peer.gate->sections.load(std::memory_order_acquire) == awaited_[index] &&
          (peer.process == nullptr || !peer.process->ended());

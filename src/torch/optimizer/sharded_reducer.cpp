@@ -139,7 +139,7 @@ void ShardedReducer::State::reunite(Optimizer& optimizer) {
       if (const ParameterShard* shard = shards->of_part(tensor)) tensor = shard->whole;
   for (ParameterShard& shard : shards->all()) shard.whole.mutable_grad().reset();
   storage.reset();
-  whole_source.reset();
+  whole_storage.reset();
 }
 
 ShardedReducer::ShardedReducer(ShardedReducer&&) noexcept = default;

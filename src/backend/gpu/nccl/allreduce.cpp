@@ -6,8 +6,8 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Tensors lie in the buffer one after the other. The only tensor of its type is reduced in place
-/// unless it is compressed.
+/// Packs tensors of a type into the buffer one after the other. A tensor that is the only one of
+/// its type is reduced in place unless it is compressed.
 class Allreduce : public PackedReduction {
  public:
   using PackedReduction::PackedReduction;
@@ -49,6 +49,8 @@ class Allreduce : public PackedReduction {
       launch.add({static_cast<const std::byte*>(from), output, packed.elements, scaling,
                   tensor.dtype, tensor.dtype});
     };
+    // A scaled input is written to the output, from which NCCL then reduces. Booleans also pass
+    // through the kernel, which makes every true byte a 1.
     if (!packed.split.before.none() || tensor.dtype == DType::boolean) {
       scale(before(), tensor.input, packed.split.before);
       packed.from = output;

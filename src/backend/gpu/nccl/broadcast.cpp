@@ -8,7 +8,7 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Each tensor in place; NCCL runs the broadcasts of a group together.
+/// Broadcasts each tensor in place. NCCL runs the broadcasts of a group together.
 class Broadcast : public GpuExecution {
  public:
   using GpuExecution::GpuExecution;
@@ -19,6 +19,7 @@ class Broadcast : public GpuExecution {
                                [](const BatchTensor* tensor) { return tensor->elements() > 0; });
   }
 
+  /// The outputs of other ranks are written; a root whose output is its input copies nothing.
   void call() override {
     const int root = root_index(batch());
     for (const BatchTensor* tensor : batch().tensors) {

@@ -66,6 +66,7 @@ bool Worker::stop(std::chrono::nanoseconds patience) {
   const bool stopped =
       shared_->changed.wait_for(lock, patience, [this] { return shared_->stopped; });
   lock.unlock();
+  // A thread that has not stopped is detached by the destructor.
   if (stopped) shared_->thread.join();
   return stopped;
 }
@@ -74,6 +75,7 @@ void Worker::post(std::function<void()> work) {
   const std::lock_guard lock(shared_->mutex);
   shared_->work.push_back(std::move(work));
   if (!shared_->thread.joinable())
+    // The thread shares the ownership of its state, since it may outlive the worker.
     shared_->thread = std::thread([shared = shared_] { shared->run(); });
   shared_->changed.notify_all();
 }
@@ -85,10 +87,10 @@ void release_buffers(Library& library, CommState& state) {
   state.buffers.clear();
 }
 
-/// Waits for a communicator that is made from nothing, or from `parent`. A child is made once the
-/// parent is ready and the child's handle is no longer null: ncclCommInitRankFunc writes the handle
-/// at its end, and ncclCommGetAsyncError(NULL) is an invalid argument. `now` is the state of a
-/// communicator that has no parent.
+/// Waits until a communicator exists that is created anew or shrunk from `parent`. A shrunk one
+/// exists once the parent is ready and the child's handle is no longer null: ncclCommInitRankFunc
+/// writes the handle at its end, and ncclCommGetAsyncError(NULL) is an invalid argument. `now` is
+/// the state of a communicator without a parent.
 std::string wait_until_made(Library& library, const CommState& state, CommHandle parent, State now,
                             const char* call, std::chrono::nanoseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
@@ -134,8 +136,7 @@ void CommunicatorGroup::post_to(Worker& worker, Work work) {
       try {
         guard.emplace(*runtime, device);
       } catch (const BackendError& error) {
-        // After a kernel's fault every call of CUDA fails, and NCCL must be told to end all the
-        // same.
+        // After a kernel's fault every call of CUDA fails, but NCCL must still be told to end.
         log(LogLevel::warning, error.what());
       }
       work(*library);
@@ -170,9 +171,9 @@ void CommunicatorGroup::make(std::shared_ptr<CommState> state, std::shared_ptr<C
   });
 }
 
-/// By a thread of its own: NCCL waits for the other ranks of the host (commFree: the thread of the
-/// proxy), and for all kernels where it calls cudaFree. If another rank fails before it destroys
-/// its part, only aborts of the other communicators end their kernels.
+/// Runs in a thread of its own: NCCL waits for the other ranks of the host (commFree: the proxy's
+/// thread), and for all kernels wherever it calls cudaFree. If another rank fails before it
+/// destroys its part, only aborts of the other communicators end their kernels.
 void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
   std::erase(states_, state);
   post_to(destroyer_, [state](Library& library) {
@@ -185,9 +186,9 @@ void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
 }
 
 /// NCCL's kernels use the buffers until the abort has returned, and the copies launched behind them
-/// still longer: memory that they find unmapped is an error which the process keeps, and with which
-/// the program could not save what is on the GPU. A communicator that is half made is ended by the
-/// abort of its parent, which then writes the child's handle.
+/// even longer. If they found the memory unmapped, the process would keep that error, and the
+/// program could not save the contents of the GPU. A half-made communicator is ended by the abort
+/// of its parent, which then writes the child's handle.
 void CommunicatorGroup::abort() noexcept {
   if (std::exchange(aborted_, true)) return;
   for (const auto& state : states_) state->canceled = true;
@@ -199,7 +200,7 @@ void CommunicatorGroup::abort() noexcept {
       runtime->synchronize(stream);
       for (const auto& state : states) release_buffers(library, *state);
     });
-  } catch (...) {  // no memory, or no thread: the communicators are left behind
+  } catch (...) {  // no memory, or no thread: the communicators leak
     log(LogLevel::warning, "NCCL's communicators cannot be aborted");
   }
 }
@@ -225,8 +226,9 @@ void Communicator::begin_to_make() {
                 });
     return;
   }
+  // ncclCommShrink requires that nothing is in progress on the parent.
   if (!parent_->ready() || !parent_->idle()) return;
-  std::vector<int> excluded;  // places among the parent's ranks
+  std::vector<int> excluded;  // indices among the parent's ranks
   for (int place = 0; place < parent_->size(); ++place)
     if (!std::ranges::binary_search(ranks_, parent_->ranks_[static_cast<std::size_t>(place)]))
       excluded.push_back(place);
@@ -268,7 +270,7 @@ std::byte* Communicator::buffer(std::size_t bytes) {
   constexpr std::size_t min_bytes = std::size_t{1} << 20;
   std::vector<CommState::Buffer>& buffers = state_->buffers;
   if (buffers.empty() || buffers.back().bytes < bytes) {
-    // Smaller memory stays: the stream may still use it, and together it is no more than this.
+    // Smaller buffers stay: the stream may still use them, and they add up to no more than this.
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     CommState::Buffer& made = buffers.emplace_back();
     try {

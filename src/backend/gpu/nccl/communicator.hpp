@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of NCCL, from their creation to their end.
+// Communicators of NCCL, from creation to destruction.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,21 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// A thread for calls that may block, which it makes one after another. Started by the first
-/// `post`. Thread-safe.
+/// A thread that makes blocking calls one after another. The first `post` starts it. Thread-safe.
 class Worker {
  public:
   Worker();
-  /// Leaves the thread behind unless it was stopped.
+  /// Detaches the thread unless it was stopped.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// `work` throws nothing, and owns all that it uses.
+  /// `work` must not throw, and owns all objects that it uses.
   void post(std::function<void()> work);
 
-  /// Waits so long for posted calls. If one does not return, its thread is left behind, so that it
-  /// does not keep the process from ending, and the result is false. The last call.
+  /// Waits up to `patience` for posted calls. If a call does not return, its thread is left behind,
+  /// so that it does not keep the process from ending, and the result is false. Must be the last
+  /// call.
   [[nodiscard]] bool stop(std::chrono::nanoseconds patience);
 
  private:
@@ -41,10 +41,10 @@ class Worker {
   std::shared_ptr<Shared> shared_;
 };
 
-/// A communicator as the worker sees it. On the heap, because NCCL writes `handle` after the call
-/// that makes it has returned.
+/// The part of a communicator that the worker accesses. It lies on the heap, because NCCL writes
+/// `handle` after the creating call has returned.
 struct CommState {
-  /// Memory that all ranks have registered with the same size.
+  /// Memory that all ranks have registered, with the same size.
   struct Buffer {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
@@ -52,24 +52,24 @@ struct CommState {
   };
 
   std::atomic<bool> canceled{false};
-  std::vector<Buffer> buffers{};  // the driver's until it asks the worker to abort
-  CommHandle handle = nullptr;    // the worker's until it is made
+  std::vector<Buffer> buffers{};  // accessed by the driver until it asks the worker to abort
+  CommHandle handle = nullptr;    // accessed by the worker until the communicator exists
 
-  std::mutex mutex{};  // guards what follows; never held during a call of NCCL
-  bool done = false;   // with the making
+  std::mutex mutex{};  // guards the members below; never held during a call of NCCL
+  bool done = false;   // creation has ended
   std::string error{};
 };
 
 /// The communicators of a rank. They are aborted together: an NCCL kernel occupies its stream until
-/// its communicator is aborted, so aborting one alone would wait for the kernels of the others.
-/// For the driver.
+/// its communicator is aborted, so aborting only one would wait for the kernels of the others. Only
+/// the driver calls it.
 class CommunicatorGroup {
  public:
   CommunicatorGroup(std::shared_ptr<Library> library, gpu::Gpu& gpu,
                     std::chrono::nanoseconds patience)
       : library_(std::move(library)), gpu_(gpu), patience_(patience) {}
-  /// Waits for the workers. If one does not return, the GPU may be busy for good, and so would be
-  /// every call that releases memory: all memory is leaked.
+  /// Waits for the workers. If one does not return, the GPU may be busy forever, and every call
+  /// that releases memory would wait for it: all memory is leaked instead.
   ~CommunicatorGroup();
   CommunicatorGroup(const CommunicatorGroup&) = delete;
   CommunicatorGroup& operator=(const CommunicatorGroup&) = delete;
@@ -78,20 +78,20 @@ class CommunicatorGroup {
   [[nodiscard]] const std::shared_ptr<Library>& shared_library() const { return library_; }
   [[nodiscard]] gpu::Gpu& gpu() const { return gpu_; }
 
-  /// A communicator that begins to be made, after those that it is made of.
+  /// Adds a communicator that is about to be created, after the communicators that it derives from.
   [[nodiscard]] std::shared_ptr<CommState> add();
-  /// Calls `begin`, and waits until the communicator is made, failed or canceled. `parent` is the
-  /// communicator that it is shrunk from, or null. Only `abort` ends what was begun.
+  /// Calls `begin`, and waits until creation has succeeded, failed or was canceled. `parent` is the
+  /// communicator to shrink, or null. Only `abort` ends what `begin` has started.
   void make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent, const char* call,
             std::chrono::nanoseconds timeout, std::function<State(Library&, CommState&)> begin);
-  /// Destroys a communicator that is made and idle. All of its ranks do so in the same order.
+  /// Destroys an idle communicator. All its ranks destroy communicators in the same order.
   void destroy(const std::shared_ptr<CommState>& state);
   /// Ends all work in progress on all communicators, then releases their memory.
   void abort() noexcept;
   [[nodiscard]] bool aborted() const { return aborted_; }
 
  private:
-  /// Calls `work(library)` with the GPU as the worker's device, if that is possible.
+  /// Calls `work(library)` with the GPU as the worker's device, if it can be set.
   template <typename Work>
   void post(Work work);
   template <typename Work>
@@ -102,42 +102,43 @@ class CommunicatorGroup {
   std::chrono::nanoseconds patience_;
   std::vector<std::shared_ptr<CommState>> states_{};  // not destroyed; parents before children
   bool aborted_ = false;
-  Worker worker_{};     // makes and aborts
+  Worker worker_{};     // creates and aborts
   Worker destroyer_{};  // destroys
 };
 
-/// Made and destroyed by the workers; used by the driver in between. Every call ends by a deadline
+/// The workers create and destroy it; the driver uses it in between. Every call ends by a deadline
 /// or by an abort of the group.
 class Communicator {
  public:
-  /// `ranks` are of the world; `own` is the index of this rank. It is made after the first call of
-  /// `ready`, within `timeout`.
+  /// `ranks` are ranks of the world; `own` is the index of this rank among them. Creation begins
+  /// with the first call of `ready` and fails after `timeout`.
   Communicator(CommunicatorGroup& group, std::vector<int> ranks, int own, const UniqueId& id,
                std::chrono::nanoseconds timeout);
-  /// Of some of the parent's ranks, this rank included, as soon as nothing runs on the parent. The
-  /// parent outlives it, and must not be used until it is ready. Every rank of the parent has begun
-  /// to make the parent, or will.
+  /// A communicator of some of the parent's ranks, including this rank, created as soon as nothing
+  /// runs on the parent. The parent outlives it, and must not be used until it is ready. Every rank
+  /// of the parent creates the parent too, sooner or later.
   Communicator(CommunicatorGroup& group, Communicator& parent, std::vector<int> ranks,
                std::chrono::nanoseconds timeout);
-  /// Destroys it, unless the group was aborted.
+  /// Destroys the communicator unless the group was aborted.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// False while it is being made, or its last call is in progress. Throws BackendError if that
+  /// False during creation, or while the last call is in progress. Throws BackendError if that
   /// failed, on this or another rank, or if the group was aborted.
   [[nodiscard]] bool ready();
   [[nodiscard]] bool is_being_made() const { return state_ != nullptr && handle_ == nullptr; }
 
-  /// The communicator that it was shrunk from, or null.
+  /// The communicator from which this one is shrunk, or null.
   [[nodiscard]] const Communicator* parent() const { return parent_; }
 
-  /// Counts the executions that have launched work and are not done.
+  /// Counts executions that have launched work and are not done.
   void begin_use() { ++in_use_; }
   void end_use() { --in_use_; }
   [[nodiscard]] bool idle() const { return in_use_ == 0; }
 
-  /// Destroys it while it is idle, if it was made. The next `ready` makes it again, of `parent`.
+  /// Destroys the communicator, which is idle, if it exists. The next `ready` shrinks it from
+  /// `parent`.
   void retire(Communicator& parent);
 
   void abort() noexcept { group_.abort(); }
@@ -149,9 +150,9 @@ class Communicator {
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
 
-  /// At least so many bytes, at the same offset of the same registration on all ranks if all ask
-  /// for as many in the same order. All executions share one memory, since the stream does what
-  /// they launch one after the other.
+  /// At least `bytes` of memory, at the same offset of the same registration on all ranks, provided
+  /// that all ranks request the same sizes in the same order. All executions share this memory,
+  /// since the stream runs them one after the other.
   [[nodiscard]] std::byte* buffer(std::size_t bytes);
 
  private:
@@ -163,8 +164,8 @@ class Communicator {
   UniqueId id_{};
   Communicator* parent_ = nullptr;
   std::chrono::nanoseconds timeout_;
-  std::shared_ptr<CommState> state_{};  // once it begins to be made
-  CommHandle handle_ = nullptr;         // once it is made
+  std::shared_ptr<CommState> state_{};  // null until creation begins
+  CommHandle handle_ = nullptr;         // null until creation has ended
   int in_use_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Closes the group after an exception too: else the thread's next calls would belong to it.
+/// Closes the group even after an exception: otherwise the thread's next calls would belong to it.
 class Group {
  public:
   Group(Library& library, CommHandle comm) : library_(library), comm_(comm) {
@@ -19,7 +19,7 @@ class Group {
     if (!open_) return;
     try {
       static_cast<void>(library_.group_end(comm_));
-    } catch (...) {  // the first error is being thrown
+    } catch (...) {  // keep the exception that is in flight
       open_ = false;
     }
   }
@@ -58,10 +58,11 @@ Progress GpuExecution::step() {
       case Stage::calling: return finish_calling();
       case Stage::running:
         if (!gpu().runtime()->is_done(done_.get())) {
+          // Throws if NCCL has failed, in which case the kernels may never end.
           static_cast<void>(communicator().ready());
           return Progress::waiting;
         }
-        communicator().require_alive();  // an abort ends kernels too, without a result
+        communicator().require_alive();  // an abort also ends kernels, but without results
         stage_ = Stage::done;
         communicator().end_use();
         if (batch_.observer != nullptr)
@@ -84,6 +85,7 @@ Progress GpuExecution::prepare_and_call() {
       !retire_others())
     return Progress::waiting;
   called_at_ = std::chrono::steady_clock::now();
+  // The stream waits for the tensors, not this thread.
   gpu().await(batch_.tensors, stream());
   stage_ = Stage::calling;
   communicator().begin_use();
@@ -95,8 +97,8 @@ Progress GpuExecution::prepare_and_call() {
   return finish_calling();
 }
 
-/// In the launch order, so that all ranks make and destroy communicators in one order: each of
-/// these waits for the other ranks.
+/// Retires communicators in launch order: creation and destruction wait for the other ranks, so all
+/// ranks must do them in the same order.
 bool GpuExecution::retire_others() {
   for (Communicator* other : context_.to_retire)
     if (!other->idle()) return false;
@@ -105,9 +107,9 @@ bool GpuExecution::retire_others() {
   return true;
 }
 
-/// NCCL launches a group of a non-blocking communicator on a thread that it creates
-/// (ncclGroupEndInternal), within about 50 us. Waiting for less than a step may take saves the nap
-/// of a driver that has nothing to do.
+/// NCCL launches a group on a non-blocking communicator from a thread of its own
+/// (ncclGroupEndInternal), within about 50 us. A short wait here, within the time of a step, spares
+/// an idle driver its pause.
 bool GpuExecution::group_is_launched() {
   constexpr int min_looks = 16;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(150);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base class of the collectives over NCCL.
+// The base class of collectives over NCCL.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// Batches are launched one at a time, in the order in which they were started, which is the same
-/// on all ranks. NCCL requires that: a kernel of NCCL waits for the other ranks and blocks the rest
-/// of the stream, so two ranks that launch two batches in different orders would wait for each
-/// other forever. One order serves all communicators, since all share the GPU's stream.
+/// The order in which batches are launched: that in which they were started, which is the same on
+/// all ranks. NCCL requires it: a kernel waits for the other ranks and blocks the rest of the
+/// stream, so two ranks that launch two batches in different orders would wait for each other
+/// forever. One order serves all communicators, since they share the GPU's stream.
 class LaunchOrder {
  public:
   [[nodiscard]] std::uint64_t queue_up() { return queued_++; }
@@ -31,19 +31,19 @@ class LaunchOrder {
   std::uint64_t served_ = 0;
 };
 
-/// The objects that an execution uses; all outlive it.
+/// The objects that an execution uses. All outlive it.
 struct LaunchContext {
   gpu::Gpu& gpu;
   Backend& cpu;
   Communicator& communicator;
   LaunchOrder& order;
   int rank;
-  std::vector<Communicator*> to_retire;  // before the launch
+  std::vector<Communicator*> to_retire;  // communicators to retire before the launch
 };
 
-/// Waits until it is the next in the launch order and the communicator is ready, launches
-/// everything on the stream, and polls an event for the end. An execution that is abandoned aborts
-/// all communicators.
+/// Waits until it is next in the launch order and the communicator is ready, launches all work on
+/// the stream, and polls an event for its end. An execution that is abandoned aborts all
+/// communicators.
 class GpuExecution : public Execution {
  public:
   GpuExecution(const LaunchContext& context, Batch batch);
@@ -55,16 +55,16 @@ class GpuExecution : public Execution {
   [[nodiscard]] Awaited waits_for() const final;
 
  protected:
-  /// Launches the work before NCCL. False if there is nothing for NCCL to do.
+  /// Launches the work before NCCL's. False if NCCL has nothing to do.
   virtual bool begin() = 0;
-  /// The calls of one group.
+  /// Makes the calls of one NCCL group.
   virtual void call() = 0;
-  /// Launches the work after NCCL.
+  /// Launches the work after NCCL's.
   virtual void end() {}
-  /// Keeps the buffers from being used again: the GPU may still use them.
+  /// Keeps buffers from being reused after a failure: the GPU may still access them.
   virtual void abandon() {}
 
-  /// For the constructor: before `begin`, every rank gives every other its `own`.
+  /// Called by constructors: before `begin`, every rank gets the `own` bytes of every other.
   void exchange_numbers(std::span<const std::byte> own) {
     gathered_.emplace(context_.cpu, batch_, 1, own);
   }
@@ -102,7 +102,7 @@ class GpuExecution : public Execution {
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context,
                                                             Batch batch);
-/// Allgather and alltoall.
+/// Creates an allgather or alltoall.
 [[nodiscard]] std::unique_ptr<Execution> make_gather(const LaunchContext& context, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch batch);
 

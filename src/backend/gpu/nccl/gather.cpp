@@ -13,13 +13,13 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Tensors of at least so many bytes from all ranks together stay in place: packing would cost more
-/// than the calls that it saves.
+/// A tensor with at least this many bytes from all ranks together stays in place: packing would
+/// cost more than the calls that it saves.
 constexpr std::int64_t min_bytes_in_place = 4 << 20;
-/// A gather that pads the ranks' parts to the same length may move so many times their bytes.
+/// A gather may pad the ranks' parts to equal lengths if this at most doubles the bytes to move.
 constexpr std::int64_t max_padding = 2;
 
-/// Of one tensor.
+/// The result of one tensor.
 struct Arrival {
   const BatchTensor* tensor = nullptr;
   std::byte* to = nullptr;
@@ -36,7 +36,8 @@ struct Arrival {
   }
 };
 
-/// Ranks have different numbers of rows, so they exchange these first, over the CPU's backend.
+/// A collective whose ranks have different numbers of rows. They exchange these first, over the
+/// backend for CPU tensors.
 class RowExecution : public GpuExecution {
  public:
   RowExecution(const LaunchContext& context, Batch given)
@@ -46,8 +47,8 @@ class RowExecution : public GpuExecution {
   }
 
  protected:
-  /// Allocates the results. `targets`: for how many ranks each has numbers, of which those at `own`
-  /// concern this one.
+  /// Allocates the results. Each rank has sent row numbers for `targets` ranks; those at index
+  /// `own` are for this rank.
   void allocate_results(std::size_t targets, std::size_t own) {
     const CudaStreamScope scope(stream());
     for (std::size_t m = 0; m < batch().tensors.size(); ++m) {
@@ -64,9 +65,9 @@ class RowExecution : public GpuExecution {
   std::vector<Arrival> arrivals_{};
 };
 
-/// Small tensors travel together: packed by one launch, gathered by one call, or by one broadcast
-/// of each rank where padding would cost too much, and unpacked by one launch. NCCL takes long to
-/// plan a group of many calls.
+/// Packs small tensors with one launch, gathers them with one call (or with one broadcast per rank
+/// if padding would cost too much), and unpacks them with one launch. NCCL takes long to plan a
+/// group of many calls.
 class Allgather : public RowExecution {
  public:
   Allgather(const LaunchContext& context, Batch given)
@@ -106,7 +107,7 @@ class Allgather : public RowExecution {
            (batch().tensors.size() == 1 && arrival.is_even());
   }
 
-  /// The parts of the ranks, one after the other; in each, the rows of the tensors.
+  /// Lays out the buffer: one part per rank, which has the rows of all packed tensors.
   void pack() {
     const auto ranks = static_cast<std::size_t>(size());
     for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -143,7 +144,7 @@ class Allgather : public RowExecution {
     }
   }
 
-  /// `even`: all ranks have as many bytes.
+  /// `even` means that all ranks have equally many bytes.
   void gather(const void* from, std::byte* to, const std::vector<std::int64_t>& bytes, bool even) {
     if (even) return library().all_gather(from, to, bytes.front(), comm(), stream());
     for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
@@ -158,15 +159,15 @@ class Allgather : public RowExecution {
 
   std::vector<const Arrival*> in_place_{};
   std::vector<const Arrival*> packed_{};
-  std::byte* buffer_ = nullptr;          // of the packed
-  std::vector<std::int64_t> bytes_{};    // from each rank
-  std::vector<std::int64_t> offsets_{};  // in the buffer
+  std::byte* buffer_ = nullptr;          // for the packed tensors
+  std::vector<std::int64_t> bytes_{};    // bytes of each rank's part
+  std::vector<std::int64_t> offsets_{};  // each rank's offset in the buffer
   bool is_padded_ = false;
   gpu::TransferLaunch before_;
   gpu::TransferLaunch after_;
 };
 
-/// Each rank sends every other its rows.
+/// Sends every other rank its rows, tensor by tensor.
 class Alltoall : public RowExecution {
  public:
   using RowExecution::RowExecution;

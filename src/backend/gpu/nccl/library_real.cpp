@@ -24,7 +24,7 @@ static_assert(static_cast<int>(RedOp::min) == ncclMin);
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 
 /// Loads NCCL at its first use, so that the program starts without it. If another library has
-/// loaded NCCL, the same one is used.
+/// already loaded NCCL, that one is used.
 void* load_nccl() {
   void* library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) library = ::dlopen(KOLO_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -32,12 +32,12 @@ void* load_nccl() {
   return library;
 }
 
-/// NCCL's ABI is stable since 2.18: newer headers only append to its structures, and it reads as
+/// NCCL's ABI is stable since 2.18: newer headers only append to structures, and NCCL reads only as
 /// much of a configuration as it knows (parseCommConfig: `realSize`).
 constexpr int oldest_version = 21800;
 constexpr int shared_gpus_since = 23000;
 
-/// A function of NCCL, by its name.
+/// A function of NCCL, looked up by its name.
 template <typename Signature>
 struct Function {
   Function(void* library, const char* symbol)
@@ -49,7 +49,7 @@ struct Function {
   Signature* pointer;
 };
 
-/// One that older versions lack. Its type is given here, because their headers lack it too.
+/// A function that older versions lack. Its type is declared here, since their headers lack it too.
 template <typename Signature>
 struct NewerFunction {
   NewerFunction(void* library, const char* symbol)
@@ -70,7 +70,7 @@ using Shrink = ncclResult_t(ncclComm_t comm, int* excluded, int count, ncclComm_
 constexpr int shrink_default = 0;  // NCCL_SHRINK_DEFAULT
 
 struct Functions {
-  void* library = load_nccl();  // for good: its threads may outlive us
+  void* library = load_nccl();  // never closed: NCCL's threads may outlive this object
   Function<decltype(ncclGetVersion)> get_version{library, "ncclGetVersion"};
   Function<decltype(ncclGetErrorString)> get_error_string{library, "ncclGetErrorString"};
   Function<decltype(ncclGetLastError)> get_last_error{library, "ncclGetLastError"};
@@ -131,7 +131,8 @@ class RealLibrary : public Library {
 
   bool can_shrink() override { return static_cast<bool>(nccl_.shrink); }
 
-  /// As NCCL reads it (init.cc: `MultiRankGpuEnable`), but for a setting in its file nccl.conf.
+  /// Reads the setting as NCCL does (init.cc: `MultiRankGpuEnable`), except that NCCL also reads it
+  /// from its file nccl.conf.
   bool allows_shared_gpus() override {
     const char* const setting = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     return setting != nullptr && std::string_view(setting) == "1" && version() >= shared_gpus_since;
@@ -165,8 +166,8 @@ class RealLibrary : public Library {
   }
   void abort(std::span<const CommHandle* const> comms) noexcept override {
     if (!nccl_.shrink) return abort_at_once(comms);
-    // Inside of a group ncclCommAbort tells the kernels to end; ncclGroupEnd waits for them. It
-    // blocks although the communicators do not (ncclAsyncLaunch: `comm->destroyFlag`).
+    // Within a group, ncclCommAbort only tells kernels to end, and ncclGroupEnd waits for them. It
+    // blocks although the communicators are non-blocking (ncclAsyncLaunch: `comm->destroyFlag`).
     static_cast<void>(nccl_.group_start.pointer());
     for (const CommHandle* comm : comms)
       if (*comm != nullptr) static_cast<void>(nccl_.abort.pointer(*comm));
@@ -241,8 +242,9 @@ class RealLibrary : public Library {
     return config;
   }
 
-  /// Older versions do not defer aborts to the end of a group: each waits for its kernels, which
-  /// may wait on the stream for those of another communicator. So all are called at the same time.
+  /// Older versions do not defer aborts to the end of a group: each abort waits for its kernels,
+  /// which may wait on the stream for kernels of another communicator. So all aborts run at the
+  /// same time.
   void abort_at_once(std::span<const CommHandle* const> comms) const noexcept {
     std::vector<std::thread> threads;
     for (const CommHandle* comm : comms) {
@@ -256,7 +258,7 @@ class RealLibrary : public Library {
     for (std::thread& thread : threads) thread.join();
   }
 
-  /// The casts are of counts, which NCCL has without a sign, and of RedOp.
+  /// The casts convert counts, which NCCL declares unsigned, and RedOp.
   template <template <typename> typename Called, typename... Parameters, typename... Arguments>
   State call(const Called<ncclResult_t(Parameters...)>& function, Arguments... arguments) const {
     return check(function.pointer(static_cast<Parameters>(arguments)...), function.name);
@@ -265,7 +267,7 @@ class RealLibrary : public Library {
   State check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess) return State::ready;
     if (result == ncclInProgress) return State::in_progress;
-    const char* const detail = nccl_.get_last_error.pointer(nullptr);  // does not use its argument
+    const char* const detail = nccl_.get_last_error.pointer(nullptr);  // NCCL ignores the argument
     std::string message =
         fmt::format("{} failed: {} ({})", call, nccl_.get_error_string.pointer(result),
                     static_cast<int>(result));

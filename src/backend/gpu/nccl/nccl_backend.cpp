@@ -21,17 +21,18 @@ bool NcclBackend::can_execute(const Batch& batch) {
 }
 
 NcclBackend::~NcclBackend() {
-  // Destroying the parent of one that is half made would wait for ever.
+  // Destroying the parent of a half-made communicator would wait forever.
   if (std::ranges::any_of(
           entries_, [](const auto& entry) { return entry.second.communicator.is_being_made(); }))
     group_.abort();
-  // Each destruction waits for the other ranks, and a map destroys its elements in any order.
+  // Each destruction waits for the other ranks, so all ranks need the same order. The order in
+  // which a map destroys its elements is not specified.
   while (!entries_.empty()) entries_.erase(entries_.begin());
 }
 
-/// The smallest, and of those the first. Ranks that share communicators have connected them in the
-/// same order, so all of `ranks` find the same parent. One without batches is none: its other ranks
-/// may never make it.
+/// The smallest communicator that contains `ranks`, and the first among equals. Ranks that share
+/// communicators have connected them in the same order, so all of `ranks` find the same parent. A
+/// communicator without batches does not qualify: its other ranks may never create it.
 NcclBackend::Entries::iterator NcclBackend::parent_of(const std::vector<int>& ranks) {
   auto best = entries_.end();
   if (!library().can_shrink()) return best;
@@ -57,7 +58,7 @@ void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
 }
 
 /// Ranks join one after the other, so all ranks of a communicator have taken part in the batches of
-/// those before it, and agree on its place.
+/// earlier communicators, and agree on its place.
 void NcclBackend::note_use(Entry& entry, const Batch& batch) {
   const bool is_first = !std::exchange(entry.has_batches, true);
   if (batch.ranks == batch.set) {
@@ -74,18 +75,19 @@ void NcclBackend::note_use(Entry& entry, const Batch& batch) {
   }));
 }
 
-/// At a batch of all ranks of the set. What decides is known to all ranks of the communicator, also
-/// to one that has joined when the others need another.
+/// Called at a batch of all ranks of the set. The decision depends on values that all ranks of the
+/// communicator know, including a rank that has joined while the others need another communicator.
 bool NcclBackend::is_over(const Entry& entry, const Batch& batch) {
-  constexpr int kept = 2;  // of each set; a communicator takes as much memory as that of all ranks
+  constexpr int kept = 2;  // for each set; a communicator takes as much memory as that of all ranks
   if (!entry.has_batches || entry.lacks_ranks_of != batch.set) return false;
   return entry.place >= kept || batch.joins > entry.used_after + 1;
 }
 
-/// The communicators that lack ranks of the batch's set, all of which are back, but for those that
-/// the next epoch will need if its ranks join in the same order. An NCCL that cannot shrink could
-/// not make them again. And those that were to be made of them and have no batches yet: of a
-/// communicator that is made again, other ranks may never make their part.
+/// The communicators to retire once all ranks of the batch's set are back: those that lack ranks of
+/// the set, unless the next epoch will need them if ranks join in the same order. If NCCL cannot
+/// shrink, none is retired, since it could not be created again. Communicators without batches
+/// whose parent is retired are retired too, and get another parent: other ranks may never create
+/// the old one again.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
   if (batch.ranks != batch.set || !library().can_shrink()) return found;

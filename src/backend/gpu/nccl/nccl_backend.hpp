@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes batches of GPU tensors among ranks with a GPU each.
+// Executes batches of tensors on GPUs among ranks that each have a GPU.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// A communicator for each list of ranks that take part. Executions must be gone before it.
+/// Has a communicator for each list of participating ranks. Must outlive its executions.
 class NcclBackend : public Backend {
  public:
   struct Options {
@@ -24,8 +24,7 @@ class NcclBackend : public Backend {
     std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // then NCCL is left behind
   };
 
-  /// `cpu` carries the numbers that ranks exchange beforehand, as parts 0 and 1 of a batch's
-  /// sequence.
+  /// `cpu` carries values that ranks exchange beforehand, as parts 0 and 1 of a batch's sequence.
   NcclBackend(std::shared_ptr<Library> library, gpu::Gpu& gpu, Backend& cpu, int rank,
               Options options)
       : gpu_(gpu),
@@ -44,33 +43,34 @@ class NcclBackend : public Backend {
   /// False if NCCL does not support the batch. The same on all ranks.
   [[nodiscard]] static bool can_execute(const Batch& batch);
 
-  /// True if the communicator of these ranks can be created from another that has them all. The
-  /// same on all of them. Else they need an id.
+  /// True if a communicator of these ranks can be created from a larger one. The same on all of
+  /// these ranks. If false, they need an id.
   [[nodiscard]] bool has_parent(const std::vector<int>& ranks);
 
-  /// Before the first batch of these ranks. All of them call it, at the same place among their
-  /// batches, with the same id. With a parent the id is not used.
+  /// Precedes the first batch of these ranks. All of them call it with the same id, at the same
+  /// place among their batches. With a parent, the id is not used.
   void connect(const std::vector<int>& ranks, const UniqueId& id);
 
-  /// After `connect` for the batch's ranks.
+  /// Requires `connect` for the batch's ranks.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
-  /// Aborts all communicators: one that waits may block the others.
+  /// Aborts all communicators, since one that waits may block the others.
   void abort() noexcept { group_.abort(); }
 
  private:
-  /// A communicator and what is derived from its batches, which is the same on all of its ranks.
+  /// A communicator, and values derived from its batches. They are the same on all of its ranks.
   struct Entry {
     template <typename... Arguments>
     explicit Entry(Arguments&&... arguments)
         : communicator(std::forward<Arguments>(arguments)...) {}
 
     Communicator communicator;
-    bool has_batches = false;           // so all of its ranks make it, and others can be made of it
-    std::vector<int> lacks_ranks_of{};  // the set; empty if a batch of all its set's ranks used it
-    // Of one that lacks ranks:
-    std::uint64_t used_after = 0;  // so many joins
-    int place = 0;                 // among those of its set between the same joins, from 0 on
+    bool has_batches = false;  // all ranks create it, so others can be derived from it
+    /// The set of which it lacks ranks; empty if a batch of all ranks of its set used it.
+    std::vector<int> lacks_ranks_of{};
+    // Valid if it lacks ranks:
+    std::uint64_t used_after = 0;  // the number of joins before its last use
+    int place = 0;  // index among the communicators of the set between the same joins
   };
   using Entries = std::map<std::vector<int>, Entry>;
 

@@ -6,8 +6,8 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// NCCL wants as much for every rank. So the tensors of one type lie in a buffer rank by rank, each
-/// with room for as many rows as the first rank gets, which gets the most.
+/// NCCL requires equal counts for all ranks. So the tensors of one type lie in the buffer rank by
+/// rank, each with room for the rows of the first rank, which gets the most.
 class Reducescatter : public PackedReduction {
  public:
   using PackedReduction::PackedReduction;
@@ -17,7 +17,7 @@ class Reducescatter : public PackedReduction {
     return reducescatter_rows(tensor.rows, rank, size()) * tensor.row_elements;
   }
 
-  /// Bytes for each rank on the wire.
+  /// The bytes for each rank on the wire.
   [[nodiscard]] std::int64_t share(DType dtype, const Tensors& tensors) const {
     std::int64_t bytes = 0;
     for (const BatchTensor* tensor : tensors)
@@ -25,7 +25,7 @@ class Reducescatter : public PackedReduction {
     return bytes;
   }
 
-  /// The shares of all ranks, then room for the result of this one.
+  /// The shares of all ranks, followed by room for this rank's result.
   [[nodiscard]] std::int64_t room(DType dtype, const Tensors& tensors) const override {
     return share(dtype, tensors) * (size() + 1);
   }

@@ -33,6 +33,7 @@ ReductionSplit split_reduction(const Batch& batch, DType wire) {
   if (wire == DType::boolean) return split;
   split.before.scale = kind.prescale;
   split.after = {divisor, kind.postscale};
+  // Dividing by a power of two first keeps the sum of f16 in range without losing precision.
   if (wire == DType::f16 && divisor > 1) {
     const auto summands = std::bit_ceil(static_cast<std::uint64_t>(divisor));
     split.before.scale /= static_cast<double>(summands);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of the arithmetic of a reduction between NCCL and the kernels before and after it.
+// Divides the arithmetic of a reduction between NCCL and the kernels before and after its call.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// NCCL has no integers of 16 bits, and no Adasum.
+/// False for integers of 16 bits and for Adasum, which NCCL lacks.
 [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype);
 
 struct ReductionSplit {
@@ -23,25 +23,25 @@ struct ReductionSplit {
   gpu::Scaling after{};
 };
 
-/// `wire` is the type in which NCCL reduces. NCCL only adds: with ncclAvg and
+/// `wire` is the type in which NCCL reduces. NCCL only adds: with ncclAvg or
 /// ncclRedOpCreatePreMulSum it would not use NVLink SHARP.
 ///
-/// Averages are divided after the sum, as on the CPU. A sum of f16 could overflow where their
-/// average does not: these are divided by a power of two before, which costs no precision above
+/// Averages are divided after the sum, as on the CPU. A sum of f16 could overflow although the
+/// average would not, so f16 is first divided by a power of two, which costs no precision above
 /// subnormal numbers.
 [[nodiscard]] ReductionSplit split_reduction(const Batch& batch, DType wire);
 
-/// The base class of reductions over NCCL. One call reduces the tensors of one type. One launch
-/// packs the tensors of all types into one buffer, and one launch unpacks them.
+/// The base class of reductions over NCCL. One call reduces all tensors of one type. One launch
+/// packs the tensors of all types into one buffer, and another unpacks them.
 class PackedReduction : public GpuExecution {
  public:
   PackedReduction(const LaunchContext& context, Batch given);
 
  protected:
-  /// Of one type.
+  /// Tensors of one type.
   using Tensors = std::vector<const BatchTensor*>;
 
-  /// The tensors of one type, which are reduced by one call.
+  /// The arguments of the call that reduces the tensors of one type.
   struct PackedTensors {
     const void* from = nullptr;
     void* to = nullptr;
@@ -50,14 +50,14 @@ class PackedReduction : public GpuExecution {
     ReductionSplit split{};
   };
 
-  /// Bytes that the tensors take in the buffer; a multiple of 16.
+  /// The bytes that the tensors occupy in the buffer; a multiple of 16.
   [[nodiscard]] virtual std::int64_t room(DType dtype, const Tensors& tensors) const = 0;
-  /// Adds the copies before and after the call. `to` is the place of the tensors in the buffer.
+  /// Adds the copies before and after the call. `to` is where the tensors lie in the buffer.
   [[nodiscard]] virtual PackedTensors pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
   virtual void call(const PackedTensors& packed) = 0;
 
   [[nodiscard]] DType wire_of(DType dtype) const;
-  /// Of so many elements in the buffer, where tensors begin at multiples of 16 bytes.
+  /// The size of that many elements in the buffer, where tensors start at multiples of 16 bytes.
   [[nodiscard]] static std::int64_t aligned_bytes(std::int64_t elements, DType wire);
 
   gpu::TransferLaunch& before() { return before_; }

@@ -20,7 +20,7 @@ std::string to_text(int version) {
 void check_versions(const Versions& versions) {
   if (versions.driver == 0)
     throw InvalidArgument("this machine has no CUDA driver, and so no GPU that can be used");
-  // Within a major version an older driver runs programs of a newer runtime.
+  // Within a major version, an older driver runs programs of a newer runtime.
   if (versions.driver / 1000 < versions.runtime / 1000)
     throw InvalidArgument(
         fmt::format("the CUDA driver is for CUDA {}, which is older than the CUDA {} that this "
@@ -46,6 +46,7 @@ std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream) {
         "the stream on which the tensor is computed is being captured into a CUDA graph, and "
         "Kolo's "
         "work cannot be part of a graph: submit the operation before the capture or after it");
+  // The driver lets its own stream wait for this event, so that no thread waits for the tensor.
   Event event = make_event(runtime_);
   runtime_->record(event.get(), stream);
   return std::make_shared<const ReadyMark>(std::move(event), runtime_->stream_id(stream), ++marks_);
@@ -72,6 +73,7 @@ void Gpu::open(int index) {
   DeviceProperties properties = runtime_->properties(index);
   Stream stream = make_stream(runtime_);
   Stream return_stream = make_stream(runtime_);
+  // Members are set only after all checks, so that after a failure another device can be tried.
   versions_ = versions;
   properties_ = std::move(properties);
   stream_ = std::move(stream);
@@ -91,7 +93,8 @@ void Gpu::finish(std::chrono::nanoseconds timeout) {
 }
 
 void Gpu::await(std::span<const BatchTensor* const> tensors, StreamHandle stream) {
-  std::map<std::uint64_t, const ReadyMark*> last;  // of each stream, by its id
+  // A stream works in order, so waiting for its last mark includes the earlier ones.
+  std::map<std::uint64_t, const ReadyMark*> last;  // the last mark of each stream
   for (const BatchTensor* tensor : tensors) {
     if (tensor->ready == nullptr) continue;
     const ReadyMark*& mark = last[tensor->ready->stream()];
@@ -110,6 +113,8 @@ void TransferLaunch::launch(StreamHandle stream) {
   const std::size_t bytes = segments_.size() * sizeof(Segment);
   staged_ = gpu_.pinned_blocks().take(bytes);
   table_ = gpu_.device_blocks().take(bytes);
+  // The copy from pinned memory does not block. Both blocks stay taken until this object is
+  // destroyed.
   std::memcpy(staged_.data(), segments_.data(), bytes);
   gpu_.runtime()->copy(table_.data(), staged_.data(), bytes, CopyKind::to_device, stream);
   gpu_.runtime()->launch({reinterpret_cast<const Segment*>(table_.data()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU that a rank uses.
+// The GPU of a rank.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,14 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// The work on the submitter's stream after which a tensor's memory may be accessed.
+/// The point on the submitter's stream after which the memory of a tensor may be accessed.
 class ReadyMark {
  public:
   ReadyMark(Event event, std::uint64_t stream, std::uint64_t number)
       : event_(std::move(event)), stream_(stream), number_(number) {}
 
   [[nodiscard]] EventHandle event() const { return event_.get(); }
-  /// Its id.
+  /// The id of the stream.
   [[nodiscard]] std::uint64_t stream() const { return stream_; }
   /// Later marks on a stream have larger numbers.
   [[nodiscard]] std::uint64_t number() const { return number_; }
@@ -34,35 +34,35 @@ class ReadyMark {
   std::uint64_t number_;
 };
 
-/// The device of the first tensor decides which. Nothing of CUDA is called before.
+/// The device of the first tensor becomes the rank's GPU. CUDA is not called before.
 class Gpu {
  public:
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
-  /// `stream` is the one on which the tensor is computed. Throws InvalidArgument if this device
-  /// cannot be used, or not beside another, or if the stream is being captured; BackendError if
-  /// CUDA fails. Thread-safe.
+  /// `stream` is the stream on which the tensor is computed. Throws InvalidArgument if this device
+  /// cannot be used, if another is already in use, or if the stream is being captured; BackendError
+  /// if CUDA fails. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream);
 
-  // The rest is for the driver, after the first mark, with the device as the current one.
+  // The driver calls the other functions, after the first mark, with the device as its current one.
 
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] const DeviceProperties& properties() const { return properties_; }
   [[nodiscard]] Versions versions() const { return versions_; }
-  /// For copies out of tensors, and for NCCL.
+  /// The stream for copies from tensors, and for NCCL.
   [[nodiscard]] StreamHandle stream() const { return stream_.get(); }
-  /// For copies back from the host, so that they need not wait for other tensors.
+  /// The stream for copies back from the host, which need not wait for other tensors.
   [[nodiscard]] StreamHandle return_stream() const { return return_stream_.get(); }
 
-  /// Waits until all that was launched is done, but no longer than `timeout`.
+  /// Waits until all launched work is done, at most for `timeout`.
   void finish(std::chrono::nanoseconds timeout);
 
-  /// Later work on `stream` waits until all tensors may be accessed.
+  /// Makes later work on `stream` wait until all tensors may be accessed.
   void await(std::span<const BatchTensor* const> tensors, StreamHandle stream);
 
-  /// Instead of releasing its memory, which would wait for a GPU that is busy for good, and its
-  /// streams, which a thread that is left behind may still use. The last call.
+  /// Leaks the memory, whose release would wait for a GPU that is busy forever, and the streams,
+  /// which a thread that was left behind may still use. Must be the last call.
   void leak() {
     device_blocks_.leak();
     pinned_blocks_.leak();
@@ -88,17 +88,17 @@ class Gpu {
   Stream return_stream_{};
 };
 
-/// Collects segments and launches the kernel once for all of them. Must live until the stream has
-/// done the launch, or be abandoned.
+/// Collects segments and launches one kernel for all of them. Must live until the stream has
+/// finished the launch, or be abandoned.
 class TransferLaunch {
  public:
   explicit TransferLaunch(Gpu& gpu) : gpu_(gpu) {}
 
-  /// Empty segments are dropped.
+  /// Ignores empty segments.
   void add(const Segment& segment);
-  /// Once. Nothing is launched if there is nothing to move.
+  /// Call it once. Launches nothing if there are no segments.
   void launch(StreamHandle stream);
-  /// The GPU may not be done.
+  /// Keeps the memory from being reused: the GPU may still access it.
   void abandon();
 
  private:

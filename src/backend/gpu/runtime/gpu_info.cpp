@@ -12,6 +12,8 @@ std::string nccl_text(int version) {
 
 }  // namespace
 
+/// All ranks evaluate the same infos in the same order, so they select the same path and report the
+/// same reason.
 GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) {
   for (std::size_t i = 0; i < infos.size(); ++i)
     if (infos[i].why_no_nccl.front() != '\0')

@@ -14,9 +14,10 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Makes `device` the thread's current one while it lives, and lets the thread make calls that
-/// would invalidate a graph which the program captures, such as cudaMalloc: they concern other
-/// streams. Does not go back to a device that is not in use: that would allocate memory there.
+/// Makes `device` the thread's current device while it lives, and permits calls such as cudaMalloc,
+/// which would otherwise invalidate a graph that the program is capturing; they concern other
+/// streams. Does not switch back to a device that is not in use, since that would allocate memory
+/// there.
 class DeviceGuard {
  public:
   DeviceGuard(Runtime& runtime, int device) : runtime_(runtime), before_(runtime.current_device()) {
@@ -45,7 +46,7 @@ class DeviceGuard {
   CaptureMode mode_ = CaptureMode::global;
 };
 
-/// Gives a handle back to the runtime that made it.
+/// Returns a handle to the runtime that created it.
 template <auto destroy>
 struct Destroy {
   std::shared_ptr<Runtime> runtime{};
@@ -76,9 +77,9 @@ using PinnedMemory = std::unique_ptr<std::byte, Destroy<&Runtime::release_pinned
   return {runtime->allocate_pinned(bytes), {runtime}};
 }
 
-/// Memory that is expensive to get, kept for the next batch. A block returns to the pool when it is
-/// destroyed. An abandoned block stays unused until the pool is destroyed. The pool outlives its
-/// blocks. One thread at a time.
+/// Keeps memory that is expensive to allocate for later batches. A block returns to the pool when
+/// it is destroyed. An abandoned block stays unused until the pool is destroyed. The pool must
+/// outlive its blocks. One thread at a time.
 template <typename Memory>
 class BlockPool {
   struct Item {
@@ -100,7 +101,7 @@ class BlockPool {
     Block(BlockPool& pool, std::unique_ptr<Item> item) : item_(item.release(), {&pool}) {}
 
     [[nodiscard]] std::byte* data() const { return item_ ? item_->memory.get() : nullptr; }
-    /// The GPU may still use it.
+    /// Withholds the block from reuse: the GPU may still access it.
     void abandon() {
       if (item_) item_.get_deleter().pool->abandoned_.emplace_back(item_.release());
     }
@@ -112,7 +113,7 @@ class BlockPool {
   BlockPool(std::shared_ptr<Runtime> runtime, Make make)
       : runtime_(std::move(runtime)), make_(std::move(make)) {}
 
-  /// At least so many bytes, at least one; sizes are powers of two, so that few are made.
+  /// A block of at least `bytes`. Sizes are powers of two, so that blocks are often reused.
   [[nodiscard]] Block take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     const auto found = std::ranges::find(free_, size, [](const auto& item) { return item->bytes; });
@@ -123,7 +124,7 @@ class BlockPool {
     return block;
   }
 
-  /// Leaves all memory that is in the pool to the process.
+  /// Leaks all memory that is in the pool.
   void leak() {
     for (auto* items : {&free_, &abandoned_}) {
       for (auto& item : *items) static_cast<void>(item->memory.release());

@@ -13,13 +13,13 @@ namespace {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  // Clears an error that is not sticky, so that the program's next query does not find it again.
+  // Clears an error that is not sticky, so that the program's next query does not report it again.
   static_cast<void>(cudaGetLastError());
   throw BackendError(
       fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
 }
 
-/// The driver's function, without linking the driver.
+/// A function of the driver, found without linking the driver.
 template <typename Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -140,8 +140,8 @@ class RealRuntime : public Runtime {
   }
 
   bool is_done(EventHandle event) override {
-    // The driver's: cudaEventQuery leaves cudaErrorNotReady in place of an error of the program's
-    // that cudaGetLastError would have returned.
+    // The driver's function: cudaEventQuery would replace an error of the program, which
+    // cudaGetLastError would have returned, by cudaErrorNotReady.
     using Query = int (*)(EventHandle event);
     static const auto query = driver_function<Query>("cuEventQuery");
     constexpr int not_ready = 600;  // CUDA_ERROR_NOT_READY

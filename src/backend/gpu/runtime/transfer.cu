@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel: each block of threads takes tile after tile, finds the segment that it belongs to,
-// and moves its elements in accesses of 16 bytes where both places allow it.
+// The transfer kernel. Each block of threads takes tile after tile, finds the segment of the tile,
+// and moves its elements in accesses of 16 bytes if both addresses allow it.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -18,8 +18,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int blocks_per_multiprocessor = 8;
 
-/// Whole accesses of several elements. Memory at an unaligned address is accessed element by
-/// element.
+/// Several elements in one access. Memory at unaligned addresses is accessed element by element.
 template <typename T, int count>
 struct alignas(sizeof(T) * count < 16 ? sizeof(T) * count : 16) Several {
   T elements[count];
@@ -29,26 +28,26 @@ __host__ __device__ bool aligned(const void* a, const void* b, std::size_t bytes
   return ((reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b)) % bytes) == 0;
 }
 
-/// Memory of the device or of the host, not shared or local memory. Otherwise the GPU must look for
-/// it at each access.
+/// States that `memory` is global memory of the device or the host, not shared or local memory.
+/// Otherwise the GPU has to determine the kind of memory at each access.
 __host__ __device__ void assume_global([[maybe_unused]] const void* memory) {
 #ifdef __CUDA_ARCH__
   __builtin_assume(__isGlobal(memory));
 #endif
 }
 
-/// Accesses of one thread that are under way at once: four loads of 16 bytes hide the latency of
-/// memory. Where elements are divided as integers, the arithmetic needs the registers and takes
-/// longer than the loads.
+/// The accesses of one thread that are in flight at once. Four loads of 16 bytes hide the latency
+/// of memory. Division of integers needs the registers, and takes longer than the loads.
 template <typename Access, typename To>
 constexpr int loads_of = is_half_type<To> || std::is_floating_point_v<To>
                              ? 64 / static_cast<int>(sizeof(Access))
                              : 1;
 
-/// Whole accesses from `source`, each of which `make` turns into one to `target`. Written so that
-/// all loads come before the stores: the compiler must assume that a store changes what is loaded
-/// after it. Each access goes to the place it came from, so the two may be the same memory. A tile
-/// is small enough for counters of 32 bits, which leave registers for the loads.
+/// Moves whole accesses: each is loaded from `source`, converted by `make`, and stored to `target`.
+/// All loads of a round precede its stores, since the compiler must assume that a store changes
+/// memory that is loaded after it. Each access is stored at the index from which it was loaded, so
+/// source and target may be the same memory. A tile is small enough for counters of 32 bits, which
+/// leave more registers for the loads.
 template <int loads, typename Source, typename Target, typename Make>
 __host__ __device__ void move_accesses(const Source* source, Target* target, int count, int thread,
                                        const Make& make) {
@@ -70,7 +69,7 @@ struct Same {
   }
 };
 
-/// Bytes in accesses of `Word`, as many as there are whole ones.
+/// Copies bytes in accesses of `Word`, and the remainder byte by byte.
 template <typename Word>
 __device__ void copy_words(const std::byte* from, std::byte* to, int bytes) {
   const auto thread = static_cast<int>(threadIdx.x);
@@ -106,11 +105,13 @@ __host__ __device__ std::uint16_t lower_bits(const Pair& pair) {
   return static_cast<std::uint16_t>(word);
 }
 
-/// The GPU's instructions. They give the bits that `SoftwareConversion` gives, but for NaNs.
+/// Conversion by the GPU's instructions. The bits are those of `SoftwareConversion`, except for
+/// NaNs.
 ///
-/// Values are rounded in pairs: ptxas 13.0 miscompiles a 16-bit register that a conversion of one
-/// value has made and that is then stored byte by byte, as at addresses of unknown alignment. It
-/// converts the number to an integer (F2I.U8.F16 in SASS) instead of splitting its bits.
+/// Values are rounded in pairs: ptxas 13.0 miscompiles a 16-bit register that holds the result of
+/// converting a single value and is then stored byte by byte, as for addresses of unknown
+/// alignment. It converts the number to an integer (F2I.U8.F16 in SASS) instead of splitting its
+/// bits.
 struct HardwareConversion {
   template <typename T>
   __host__ __device__ static Computed<T> widen(T element) {
@@ -132,7 +133,7 @@ struct HardwareConversion {
   }
 };
 
-/// Each element of an access.
+/// Converts and scales each element of an access.
 template <typename From, typename To, int count>
 struct EachElement {
   const TransferElement<From, To, HardwareConversion>& element;
@@ -144,8 +145,8 @@ struct EachElement {
   }
 };
 
-/// The elements of a tile, of which each thread takes every so many. Compiled for the host too,
-/// because `visit_types` is.
+/// Moves the elements of a tile; each thread takes every `threads`-th access. Also compiled for the
+/// host, because `visit_types` is.
 struct TransferTile {
   const Scaling& scaling;
   const std::byte* from;
@@ -177,6 +178,7 @@ struct TransferTile {
   }
 };
 
+/// Finds the segment of a tile by binary search.
 __device__ const Segment& segment_of(const TransferTable& table, std::int64_t tile) {
   std::int64_t first = 0;
   std::int64_t end = table.count;
@@ -218,7 +220,7 @@ cudaError_t launch_transfer(const TransferTable& table, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   const std::int64_t max_blocks = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
   const auto blocks = static_cast<unsigned>(table.tiles < max_blocks ? table.tiles : max_blocks);
-  // Unlike cudaGetLastError after <<<>>>, this returns no earlier error of the program's.
+  // Unlike cudaGetLastError after <<<>>>, this call returns no earlier error of the program.
   TransferTable argument = table;
   std::array<void*, 1> arguments{&argument};
   return cudaLaunchKernel(transfer, dim3(blocks), dim3(threads), arguments.data(), 0, stream);

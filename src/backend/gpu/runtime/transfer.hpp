@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work for the only kernel: elements that are copied from many places to many others, scaled and
-// converted.
+// The work of the transfer kernel: it copies elements between many pairs of places, and scales and
+// converts them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Each element is divided, then multiplied, as by `reduction::with_scaling`.
+/// Divides each element, then multiplies it, like `reduction::with_scaling`.
 struct Scaling {
   std::int64_t divisor = 1;
   double scale = 1.0;
@@ -22,8 +22,8 @@ struct Scaling {
 };
 
 /// Consecutive elements. The types are the same, or one is f32 or f64 and the other f16 or bf16.
-/// Memory may lie at any address; the places do not overlap, unless the places and the types are
-/// the same. Booleans become 0 or 1.
+/// Memory may lie at any address. The places do not overlap, unless both the places and the types
+/// are the same. Booleans become 0 or 1.
 struct Segment {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -34,7 +34,7 @@ struct Segment {
   std::int64_t first_tile = 0;
 };
 
-/// So many of the wider of the two types are the work of one block of threads at a time.
+/// A block of threads processes this many bytes of the wider type at a time.
 inline constexpr std::int64_t tile_bytes = 32 << 10;
 
 [[nodiscard]] constexpr std::int64_t tile_elements(const Segment& segment) {
@@ -50,7 +50,7 @@ struct TransferTable {
   std::int64_t tiles = 0;
 };
 
-/// Gives the segments their tiles and returns how many there are.
+/// Assigns tiles to the segments and returns the number of tiles.
 [[nodiscard]] inline std::int64_t number_tiles(std::span<Segment> segments) {
   std::int64_t tiles = 0;
   for (Segment& segment : segments) {

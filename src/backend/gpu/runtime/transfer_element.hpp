@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic on one element: the same code for the kernel on the GPU, but for its
-// conversions, and for the reference on the CPU, so that both give the same bits.
+// The arithmetic on one element. The kernel on the GPU (except for conversions) and the reference
+// on the CPU share this code, so that both give the same bits.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Scaling of numbers that are computed as `Number`, looked through once for many elements.
+/// Scaling of numbers of type `Number`, analyzed once for many elements.
 template <typename Number>
 class Scaled;
 
@@ -25,7 +25,7 @@ class Scaled<Real> {
         by_(divides_ ? static_cast<Real>(scaling.divisor)
                      : static_cast<Real>(scaling.scale / static_cast<double>(scaling.divisor))) {}
 
-  /// Multiplying by one changes nothing.
+  /// Needs no test for a factor of one: multiplying by it changes nothing.
   constexpr Real operator()(Real x) const { return divides_ ? x / by_ : x * by_; }
 
  private:
@@ -48,17 +48,17 @@ class Scaled<Integer> {
   Scaling scaling_;
 };
 
-/// A boolean: any byte but 0 is true.
+/// A boolean; any byte but 0 is true.
 struct Truth {
   std::uint8_t byte;
 };
 
-/// The wider type says how it is computed.
+/// The type of the arithmetic is determined by the wider of the two types.
 template <typename From, typename To>
 using ComputedBetween =
     std::conditional_t<(sizeof(From) > sizeof(To)), Computed<From>, Computed<To>>;
 
-/// Conversions between elements and the numbers that they are computed as.
+/// Conversions between elements and the numbers used for arithmetic.
 struct SoftwareConversion {
   template <typename T>
   static constexpr Computed<T> widen(T element) {
@@ -99,13 +99,14 @@ class TransferElement<Truth, Truth, Conversion> {
   }
 };
 
-/// True if the bytes are copied as they are.
+/// True if the bytes are copied unchanged.
 [[nodiscard]] constexpr bool is_copy(const Segment& segment) {
   return segment.from_type == segment.to_type && segment.scaling.none() &&
          segment.from_type != DType::boolean;
 }
 
-/// For a real type that stays itself or becomes `a` or `b`, which are the types A and B.
+/// Dispatches on the target type of a real type, which is `a` (type A), `b` (type B) or `From`
+/// itself.
 template <typename From, typename A, typename B, typename Function>
 constexpr void visit_targets(DType to, DType a, DType b, Function& function) {
   if (to == a) return function.template operator()<From, A>();
@@ -113,7 +114,7 @@ constexpr void visit_targets(DType to, DType a, DType b, Function& function) {
   return function.template operator()<From, From>();
 }
 
-/// Calls `function.template operator()<From, To>()` for two types of a segment that is more than a
+/// Calls `function.template operator()<From, To>()` for the types of a segment that is not a plain
 /// copy.
 template <typename Function>
 constexpr void visit_types(DType from, DType to, Function& function) {

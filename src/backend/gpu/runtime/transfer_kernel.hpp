@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's launch, between the code that nvcc compiles and the rest.
+// The interface between the code that nvcc compiles and the rest.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,10 +8,10 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// On the current device; there is at least one tile.
+/// Launches the kernel on the current device. There is at least one tile.
 [[nodiscard]] cudaError_t launch_transfer(const TransferTable& table, cudaStream_t stream);
 
-/// An error if the current device cannot run it.
+/// Returns an error if the current device cannot run the kernel.
 [[nodiscard]] cudaError_t find_transfer_kernel();
 
 }  // namespace kolo::internal::backend::gpu

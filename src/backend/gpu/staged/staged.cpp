@@ -16,22 +16,23 @@
 namespace kolo::internal::backend::gpu {
 namespace {
 
-/// Shorter tensors are moved by the kernel, all of a chunk in one launch; longer ones by the copy
+/// Shorter tensors are moved by the kernel, with one launch for a chunk; longer ones by the copy
 /// engine.
 constexpr std::int64_t min_bytes_copied = 256 << 10;
 
-constexpr std::int64_t max_chunks = Batch::parts - 1;  // the first part is for agreements
+constexpr std::int64_t max_chunks = Batch::parts - 1;  // part 0 is for agreements
 
-/// Adasum needs whole tensors, and the other operations whole rows.
+/// False for operations that cannot be divided by elements: Adasum needs whole tensors, and the
+/// others need whole rows.
 bool can_go_apart(const Descriptor& kind) {
   return kind.type == OperationType::broadcast ||
          (kind.type == OperationType::allreduce && kind.op != ReduceOp::adasum);
 }
 
-/// One chunk's path: device to pinned memory, the CPU's backend, and back.
+/// Takes one chunk from the device to pinned memory, through the CPU's backend, and back.
 class StagedChunk {
  public:
-  /// It is part `part` of the batch's sequence. All arguments outlive it.
+  /// The chunk is the part `part` of the batch's sequence. All arguments must outlive it.
   StagedChunk(Gpu& gpu, Backend& cpu, const Batch& batch, int rank, std::uint32_t part)
       : gpu_(gpu), cpu_(cpu), batch_(batch), rank_(rank), part_(part) {}
   ~StagedChunk() {
@@ -46,7 +47,7 @@ class StagedChunk {
   StagedChunk(const StagedChunk&) = delete;
   StagedChunk& operator=(const StagedChunk&) = delete;
 
-  /// Launches its copies on the GPU's stream and starts its batch on the CPU's backend. Once.
+  /// Launches the copies on the GPU's stream and starts a batch on the CPU's backend. Call it once.
   void begin(std::span<const ElementRange> ranges) {
     for (const ElementRange& range : ranges) stage(range);
     if (reads_input())
@@ -63,7 +64,7 @@ class StagedChunk {
     execution_ = cpu_.start(std::move(host));
   }
 
-  /// Does nothing once it is done.
+  /// Has no effect once the chunk is done.
   [[nodiscard]] Progress step() {
     switch (stage_) {
       case Stage::leaving:
@@ -86,7 +87,7 @@ class StagedChunk {
     return Progress::waiting;
   }
   [[nodiscard]] bool is_done() const { return stage_ == Stage::done; }
-  /// True once only the copies back are left.
+  /// True once only the copies back remain.
   [[nodiscard]] bool is_returning() const { return stage_ >= Stage::returning; }
 
   [[nodiscard]] Awaited waits_for() const {
@@ -105,15 +106,15 @@ class StagedChunk {
   struct StagedRange {
     const BatchTensor* tensor = nullptr;
     const void* source = nullptr;  // on the device
-    std::int64_t bytes = 0;        // of it
+    std::int64_t bytes = 0;        // size of the source
     BatchTensor staged{};
     Block input{};
-    Block output{};             // if it is another
-    void* target = nullptr;     // of the results, on the device
-    std::int64_t arriving = 0;  // bytes of them
+    Block output{};             // empty if the results replace the input
+    void* target = nullptr;     // for the results, on the device
+    std::int64_t arriving = 0;  // size of the results
   };
 
-  /// All but a broadcast's root only write.
+  /// Ranks other than a broadcast's root only write.
   bool reads_input() const {
     return batch_.kind.type != OperationType::broadcast || batch_.kind.root == rank_;
   }
@@ -183,7 +184,8 @@ class StagedChunk {
               .elements = bytes});
   }
 
-  /// The root's tensor is in place, unless its output is another tensor.
+  /// Copies results back. The root of a broadcast has its tensor already, unless the output
+  /// differs.
   void bring_back() {
     for (const StagedRange& item : staged_) {
       if (batch_.kind.type == OperationType::broadcast && item.source == item.target &&
@@ -204,7 +206,7 @@ class StagedChunk {
   int rank_;
   std::uint32_t part_;
   Stage stage_ = Stage::leaving;
-  std::deque<StagedRange> staged_{};  // whose tensors are pointed to
+  std::deque<StagedRange> staged_{};  // a deque: the backend points to the tensors
   TransferLaunch outgoing_{gpu_};
   TransferLaunch incoming_{gpu_};
   Event arrived_{};
@@ -212,8 +214,8 @@ class StagedChunk {
   std::unique_ptr<Execution> execution_{};
 };
 
-/// All chunks launch their copies to the host and start on the CPU's backend at once, so that the
-/// order of its batches is the same on all ranks. That backend executes them one after another.
+/// All chunks launch their copies and start on the CPU's backend at once, so that the order of its
+/// batches is the same on all ranks. That backend executes them one after another.
 class Staged : public Execution {
  public:
   Staged(Gpu& gpu, Backend& cpu, Batch given, int rank, std::int64_t chunk_bytes)
@@ -228,6 +230,7 @@ class Staged : public Execution {
     Progress progress = Progress::waiting;
     for (StagedChunk& chunk : chunks_) {
       if (chunk.step() != Progress::waiting) progress = Progress::moved;
+      // The CPU's backend executes chunks in order, so no later chunk can be reduced earlier.
       if (!chunk.is_returning()) break;
     }
     while (!chunks_.empty() && chunks_.front().is_done()) chunks_.pop_front();
@@ -242,7 +245,7 @@ class Staged : public Execution {
 
  private:
   Batch batch_;
-  std::deque<StagedChunk> chunks_{};  // that are not done
+  std::deque<StagedChunk> chunks_{};  // chunks that are not done
 };
 
 }  // namespace

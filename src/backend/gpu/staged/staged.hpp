@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes a batch of GPU tensors through the memory of the host: for ranks that share a GPU, for
-// builds without NCCL, and for batches that NCCL does not support.
+// Executes a batch of GPU tensors through host memory: for ranks that share a GPU, for builds
+// without NCCL, and for batches that NCCL does not support.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,26 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Chunks have at least so many bytes, so that their fixed cost is small beside their copies.
+/// Minimum size of a chunk; its fixed cost is then small compared with its copies.
 inline constexpr std::int64_t min_chunk_bytes = 2 << 20;
 
-/// Device to pinned memory, the CPU's backend, and back, chunk by chunk: a chunk is copied while
-/// the one before it is reduced. The steps of one batch overlap with those of the next, too. Takes
-/// the parts from 1 on of the batch's sequence. `cpu` and `gpu` outlive the execution.
+/// Moves a batch from the device to pinned memory, through the CPU's backend, and back, chunk by
+/// chunk: a chunk is copied while the previous one is reduced. Consecutive batches overlap in the
+/// same way. Uses the parts from 1 on of the batch's sequence. `cpu` and `gpu` must outlive the
+/// execution.
 [[nodiscard]] std::unique_ptr<Execution> make_staged(Gpu& gpu, Backend& cpu, Batch batch, int rank,
                                                      std::int64_t chunk_bytes = min_chunk_bytes);
 
-/// Elements of a tensor that travel together.
+/// Consecutive elements of a tensor that travel together.
 struct ElementRange {
   const BatchTensor* tensor = nullptr;
   std::int64_t first = 0;
   std::int64_t elements = 0;
 };
 
-/// Cuts a batch whose elements are independent into chunks of about the same size, at least
-/// `min_bytes`, and at most as many as a batch has parts. The same on all ranks. Any other batch is
-/// one chunk.
+/// Divides a batch whose elements are independent into chunks of about the same size, at least
+/// `min_bytes`, and at most as many as a batch has parts. The same on all ranks. Any other batch
+/// forms one chunk.
 [[nodiscard]] std::vector<std::vector<ElementRange>> cut_into_chunks(const Batch& batch,
                                                                      std::int64_t min_bytes);
 
