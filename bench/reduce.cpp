@@ -12,7 +12,6 @@
 #include "base/dtype.hpp"
 #include "base/elements.hpp"
 #include "fusion/pack.hpp"
-#include "reduction/kernels.hpp"
 #include "reduction/reduce.hpp"
 
 namespace {

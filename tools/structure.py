@@ -36,7 +36,7 @@ SOURCES = (".hpp", ".cpp", ".cu", ".fbs", ".hpp.in")
 # of a header.
 MPI = re.compile(
     r"include/kolo/mpi\.hpp|src/messenger/mpi_messenger\.[ch]pp|src/node/mpi_codes\.cpp|src/session/api/mpi\.cpp"
-    r"|src/session/job/communicator\.[ch]pp|src/session/job/mpi_environment\.cpp|src/session/job/mpi_rendezvous\.[ch]pp"
+    r"|src/session/job/mpi_environment\.cpp|src/session/job/mpi_rendezvous\.[ch]pp"
     r"|src/session/startup/over_mpi\.cpp|src/transport/mpi_transport\.[ch]pp")
 
 # Comments, and what may contain their signs without being one. An apostrophe after a letter or digit

@@ -18,17 +18,22 @@
 namespace kolo::internal {
 namespace {
 
-/// Kolo's own logger. It is not in spdlog's registry, where the program may register the same name.
-spdlog::logger& logger() {
-  // Never destroyed, since threads and exit handlers may still write when statics are gone.
-  static spdlog::logger* const instance = [] {
-    auto made =
-        std::make_unique<spdlog::logger>("kolo", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_level(spdlog::level::warn);
-    made->set_pattern("[kolo] %l: %v");
-    return made.release();
-  }();
-  return *instance;
+/// Kolo's own logger is not in spdlog's registry, where the program may have a logger of that name.
+struct Log {
+  spdlog::logger logger{"kolo", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
+  std::mutex mutex{};  // guards `limit`
+  LogLimit limit{};
+
+  Log() {
+    logger.set_level(spdlog::level::warn);
+    logger.set_pattern("[kolo] %l: %v");
+  }
+};
+
+/// Never destroyed, since threads and exit handlers may still write when statics are gone.
+Log& the_log() {
+  static Log& log = *new Log;
+  return log;
 }
 
 /// Converts by value: both enumerations list the same levels in the same order.
@@ -39,16 +44,6 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return static_cast<spdlog::level::level_enum>(level);
 }
 
-struct Limited {
-  std::mutex mutex;  // guards `limit`
-  LogLimit limit;
-};
-
-Limited& limited() {
-  static Limited* const instance = new Limited;  // never destroyed, like the logger
-  return *instance;
-}
-
 std::string in_words(std::uint64_t suppressed, std::string_view kind) {
   return fmt::format("{} more {} were not written", suppressed, kind);
 }
@@ -56,7 +51,7 @@ std::string in_words(std::uint64_t suppressed, std::string_view kind) {
 }  // namespace
 
 void log(LogLevel level, std::string_view message) {
-  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  the_log().logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
 bool LogLimit::admits(std::string_view kind, TimePoint now) {
@@ -89,24 +84,26 @@ std::vector<std::string> LogLimit::kinds() const {
 void log_limited(LogLevel level, std::string_view kind, std::string_view message) {
   std::uint64_t suppressed = 0;
   {
-    const std::lock_guard lock(limited().mutex);
-    if (!limited().limit.admits(kind, std::chrono::steady_clock::now())) return;
-    suppressed = limited().limit.take_suppressed(kind);
+    const std::lock_guard lock(the_log().mutex);
+    if (!the_log().limit.admits(kind, std::chrono::steady_clock::now())) return;
+    suppressed = the_log().limit.take_suppressed(kind);
   }
   if (suppressed > 0) log(level, in_words(suppressed, kind));
   log(level, message);
 }
 
 void write_suppressed() {
-  const std::lock_guard lock(limited().mutex);
-  for (const std::string& kind : limited().limit.kinds())
-    if (const std::uint64_t suppressed = limited().limit.take_suppressed(kind))
+  const std::lock_guard lock(the_log().mutex);
+  for (const std::string& kind : the_log().limit.kinds())
+    if (const std::uint64_t suppressed = the_log().limit.take_suppressed(kind))
       log(LogLevel::warning, in_words(suppressed, kind));
 }
 
-void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+void set_log_level(LogLevel level) { the_log().logger.set_level(to_spdlog(level)); }
 
-void set_log_rank(int rank) { logger().set_pattern(fmt::format("[kolo rank {}] %l: %v", rank)); }
+void set_log_rank(int rank) {
+  the_log().logger.set_pattern(fmt::format("[kolo rank {}] %l: %v", rank));
+}
 
 std::optional<LogLevel> parse_log_level(std::string_view text) {
   constexpr auto names = std::to_array<std::string_view>(

@@ -14,26 +14,28 @@
 namespace kolo::internal::diagnostics {
 namespace {
 
-// A signal handler may access only lock-free atomics. Relaxed: nothing but the number is passed on.
-std::atomic<unsigned> signals{0};
-static_assert(std::atomic<unsigned>::is_always_lock_free);
-
-// The program may install a handler of its own on top of Kolo's, and call Kolo's from it. Then
-// Kolo's handler stays installed when its session ends, and the next session installs another one
-// on top of both. With a single handler function, that function and the program's would call each
-// other forever. So each session's handler is a function of its own.
+// A program may install its own handler on top of Kolo's and call Kolo's from it. Then Kolo's
+// handler stays when its session ends, and the next session installs one on top of both. If that
+// were the same function, it and the program's would call each other forever. So each session's
+// handler is a function of its own.
 constexpr std::size_t max_handlers = 16;
 
-/// The action that each handler replaced.
-std::array<struct sigaction, max_handlers> before;
-/// The number of the handler that counts signals; handlers below it may be called too.
-std::atomic<std::size_t> counting{0};
+struct Chain {
+  // A handler may access only lock-free atomics. Relaxed: they publish nothing but themselves.
+  std::atomic<unsigned> signals{0};
+  std::atomic<std::size_t> counting{0};  // the handler that counts; handlers below are called too
+  std::array<struct sigaction, max_handlers> before{};  // the action that each handler replaced
+  // Handlers from this one on are in no chain. Without a lock: one session at a time.
+  std::size_t first_unused = 0;
+};
+static_assert(std::atomic<unsigned>::is_always_lock_free);
+constinit Chain chain;
 
 template <std::size_t number>
 void on_signal(int signal, siginfo_t* info, void* context) {
-  if (counting.load(std::memory_order_relaxed) == number)
-    signals.fetch_add(1, std::memory_order_relaxed);
-  const struct sigaction& next = before[number];
+  if (chain.counting.load(std::memory_order_relaxed) == number)
+    chain.signals.fetch_add(1, std::memory_order_relaxed);
+  const struct sigaction& next = chain.before[number];
   if ((next.sa_flags & SA_SIGINFO) != 0) {
     next.sa_sigaction(signal, info, context);
   } else if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) {
@@ -51,10 +53,7 @@ constexpr std::array<Handler, max_handlers> handlers_of(
 constexpr std::array<Handler, max_handlers> handlers =
     handlers_of(std::make_index_sequence<max_handlers>());
 
-/// Handlers from this number on are in no chain. Needs no lock, since one session exists at a time.
-std::size_t first_unused = 0;
-
-/// The number of an installed action if it is one of these handlers.
+/// The number of an installed handler, if it is one of these.
 std::optional<std::size_t> number_of(const struct sigaction& installed) {
   if ((installed.sa_flags & SA_SIGINFO) == 0) return std::nullopt;
   const auto found = std::ranges::find(handlers, installed.sa_sigaction);
@@ -66,15 +65,15 @@ std::optional<std::size_t> number_of(const struct sigaction& installed) {
 
 RecordSignal::RecordSignal(int signal) : signal_(signal) {
   if (signal_ == 0) return;
-  seen_ = signals.load(std::memory_order_relaxed);
+  seen_ = chain.signals.load(std::memory_order_relaxed);
   struct sigaction now {};
   ::sigaction(signal_, nullptr, &now);
   if (const std::optional<std::size_t> own = number_of(now)) {
-    // The handler of an earlier session is on top again: the program has removed its own.
-    counting.store(*own, std::memory_order_relaxed);
+    // A handler that was left behind: the program has removed its own on top of it.
+    chain.counting.store(*own, std::memory_order_relaxed);
     return;
   }
-  if (first_unused == max_handlers) {
+  if (chain.first_unused == max_handlers) {
     log(LogLevel::warning,
         fmt::format("signal {} will write no flight record: this program has installed its own "
                     "handler in {} sessions, and each time after Kolo's",
@@ -82,32 +81,31 @@ RecordSignal::RecordSignal(int signal) : signal_(signal) {
     signal_ = 0;
     return;
   }
-  // Reading and installing are separate calls: the handler must know its predecessor before it
-  // runs.
-  before[first_unused] = now;
-  counting.store(first_unused, std::memory_order_relaxed);
+  // In two calls, so that the handler never runs before it knows the handler that it replaces.
+  chain.before[chain.first_unused] = now;
+  chain.counting.store(chain.first_unused, std::memory_order_relaxed);
   struct sigaction mine {};
-  mine.sa_sigaction = handlers[first_unused];
+  mine.sa_sigaction = handlers[chain.first_unused];
   mine.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&mine.sa_mask);
   ::sigaction(signal_, &mine, nullptr);
-  ++first_unused;
+  ++chain.first_unused;
 }
 
-/// Leaves the chain alone if the program has installed another handler since.
+// Restores the previous handler unless another was installed since.
 RecordSignal::~RecordSignal() {
   if (signal_ == 0) return;
   struct sigaction now {};
   ::sigaction(signal_, nullptr, &now);
   const std::optional<std::size_t> own = number_of(now);
   if (!own) return;
-  ::sigaction(signal_, &before[*own], nullptr);
-  if (*own + 1 == first_unused) first_unused = *own;
+  ::sigaction(signal_, &chain.before[*own], nullptr);
+  if (*own + 1 == chain.first_unused) chain.first_unused = *own;
 }
 
 bool RecordSignal::came() {
   if (signal_ == 0) return false;
-  const unsigned now = signals.load(std::memory_order_relaxed);
+  const unsigned now = chain.signals.load(std::memory_order_relaxed);
   return std::exchange(seen_, now) != now;
 }
 

@@ -49,7 +49,7 @@ void reduce_to_max(std::array<std::int64_t, count>& numbers, const char* name) {
 
 bool State::Data::agree(Call call) const {
   const auto what = static_cast<std::int64_t>(call);
-  const bool changes = rank() == 0 && !session::announced_change().empty();
+  const bool changes = rank() == 0 && !session::this_job().membership.announced_change().empty();
   std::array<std::int64_t, 3> numbers{changes ? 1 : 0, what, -what};
   reduce_to_max(numbers, "kolo.elastic.agreement");
   if (numbers[1] != -numbers[2])

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::messenger {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Error numbers of the operating system as exceptions.
+// Error codes of the operating system and of MPI as exceptions.
 #pragma once
 
 #include <string>
@@ -9,7 +9,12 @@ namespace kolo::internal::node {
 /// The operating system's text for an error number.
 [[nodiscard]] std::string error_text(int error);
 
-/// Throws BackendError with the name of the failed call and the text of errno.
+/// Throws BackendError with the failed call and the text of errno.
 [[noreturn]] void throw_system_error(const char* doing);
+
+/// Throws BackendError if `code` is not MPI_SUCCESS. `doing` is the call that returned it, such as
+/// "MPI_Iallreduce". The communicator must return errors (MPI_ERRORS_RETURN), or MPI ends the
+/// process before this is reached. Defined in mpi_codes.cpp, if Kolo is built with MPI.
+void check_mpi(int code, const char* doing);
 
 }  // namespace kolo::internal::node

@@ -9,7 +9,6 @@
 #include <optional>
 #include <utility>
 
-#include "node/caches.hpp"
 #include "node/processors.hpp"
 
 namespace kolo::internal::node {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
 
 #include <fmt/format.h>
 #include <mpi.h>

@@ -1,37 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process of another rank of this host.
+// The state of processes according to the operating system.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 
+#include "base/activity.hpp"
 #include "node/file_descriptor.hpp"
 
 namespace kolo::internal::node {
 
-/// Follows the process by a pidfd, or by /proc if the kernel has none. Thread-safe.
+/// Asks /proc. Never throws.
+[[nodiscard]] ProcessState process_state(pid_t process) noexcept;
+
+/// The time at which the process was started, in the kernel's units; 0 if the process is not
+/// visible.
+[[nodiscard]] std::uint64_t start_of_process(pid_t process) noexcept;
+/// Asks /proc whether the process that was started then has ended. Another process may have its
+/// number since.
+[[nodiscard]] bool process_ended(pid_t process, std::uint64_t started) noexcept;
+
+/// True if a thread of this process other than the caller runs, or would run if it had a processor.
+/// False if the threads are not visible.
+[[nodiscard]] bool other_threads_run() noexcept;
+
+/// The process of another rank of this host. Thread-safe.
 class OtherProcess {
  public:
-  /// Represents this process itself, which never counts as ended.
+  /// Stands for this process itself, which never ends.
   OtherProcess() = default;
   /// Throws BackendError if this process cannot see `pid`.
   explicit OtherProcess(pid_t pid);
 
-  /// The process number in this PID namespace.
+  /// The number in this process's PID namespace.
   [[nodiscard]] pid_t pid() const { return pid_; }
   /// Readable once the process has ended. Not valid in kernels before 5.3 and under some seccomp
-  /// filters, which have no pidfds.
+  /// filters.
   [[nodiscard]] const FileDescriptor& pidfd() const { return pidfd_; }
-  /// True if the process has ended, for whatever reason.
+  /// True if the process has exited or was killed.
   [[nodiscard]] bool ended() const noexcept;
-  /// Sends SIGKILL unless the process has ended.
+  /// Sends SIGKILL if the process has not ended.
   void kill() const noexcept;
 
  private:
   FileDescriptor pidfd_{};
   pid_t pid_ = 0;
-  std::uint64_t started_ = 0;  // from `start_of_process`
+  std::uint64_t started_ = 0;  // as `start_of_process` returns it
 };
 
 }  // namespace kolo::internal::node

@@ -4,16 +4,18 @@
 #include <hwloc.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <type_traits>
 
 namespace kolo::internal::node {
 namespace {
 
-// Flags for fast loading. hwloc must not bind this thread to each processor in turn, and its
-// distances, memory attributes and CPU kinds are not used.
+constexpr std::int64_t default_cache_bytes = std::int64_t{1} << 20;
+
+// hwloc must not bind this thread to each processor in turn. The other flags save time.
 constexpr unsigned long quickly = HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING |
                                   HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
                                   HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
@@ -32,6 +34,24 @@ hwloc_obj_t cache_of(hwloc_topology_t topology, int processor) {
 }
 
 }  // namespace
+
+void Caches::add(int first_processor) {
+  const auto number = static_cast<std::size_t>(first_processor);
+  if (number < max_processors) known_by[number / 64] |= std::uint64_t{1} << (number % 64);
+}
+
+std::int64_t cache_share(std::span<const Caches> of_ranks) {
+  std::int64_t bytes = 0;
+  Caches all;
+  for (const Caches& caches : of_ranks) {
+    if (caches.bytes > 0) bytes = bytes == 0 ? caches.bytes : std::min(bytes, caches.bytes);
+    for (std::size_t i = 0; i < all.known_by.size(); ++i) all.known_by[i] |= caches.known_by[i];
+  }
+  if (bytes == 0) bytes = default_cache_bytes;
+  std::int64_t count = 0;
+  for (const std::uint64_t bits : all.known_by) count += std::popcount(bits);
+  return std::min(bytes, bytes * std::max<std::int64_t>(count, 1) / std::ssize(of_ranks));
+}
 
 std::vector<int> own_processors() {
   cpu_set_t set;
@@ -77,8 +97,7 @@ Caches Processors::caches_of(std::span<const int> processors) const {
     const hwloc_obj* const cache = cache_of(topology_.get(), processor);
     if (caches.bytes == 0 && cache != nullptr)
       caches.bytes = static_cast<std::int64_t>(cache->attr->cache.size);
-    // The complete set includes processors that this cgroup hides, so ranks in different cgroups
-    // give a shared cache the same number.
+    // The complete set gives ranks in different cgroups the same number for a common cache.
     caches.add(cache == nullptr ? processor : hwloc_bitmap_first(cache->complete_cpuset));
   }
   return caches;

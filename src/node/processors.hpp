@@ -2,13 +2,13 @@
 // The processors of this host, with their caches and NUMA nodes.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "node/caches.hpp"
 
 struct hwloc_topology;
 
@@ -17,20 +17,33 @@ namespace kolo::internal::node {
 /// The numbers of the processors that this thread may use.
 [[nodiscard]] std::vector<int> own_processors();
 
-/// hwloc's description of a host. If hwloc knows nothing, every processor counts as having its own
-/// cache, and there are no NUMA nodes.
+/// The second-level caches of the processors that a rank may use.
+struct Caches {
+  static constexpr int max_processors = 1024;  // higher numbers are left out
+
+  std::int64_t bytes = 0;                                     // of each cache; 0 if not known
+  std::array<std::uint64_t, max_processors / 64> known_by{};  // each cache's first processor: bits
+
+  void add(int first_processor);
+};
+
+/// A rank's share in the caches that the ranks of a host use together, in bytes. At most one cache.
+[[nodiscard]] std::int64_t cache_share(std::span<const Caches> of_ranks);
+
+/// The processors of a host as hwloc describes them. Where hwloc knows nothing, every processor has
+/// a cache of its own and no NUMA node has any processor.
 class Processors {
  public:
-  /// Describes this host. Loading takes milliseconds.
+  /// The processors of this host. Loading takes milliseconds.
   [[nodiscard]] static Processors of_this_host();
-  /// Describes a host in the notation of hwloc_topology_set_synthetic, for tests.
+  /// A host that is described in the language of hwloc_topology_set_synthetic, for tests.
   [[nodiscard]] static Processors synthetic(const std::string& description);
 
-  /// The second-level caches of the given processors.
+  /// The caches of these processors.
   [[nodiscard]] Caches caches_of(std::span<const int> processors) const;
-  /// The number of the NUMA node that contains all of these processors; -1 if there is none or none
-  /// is known. If several do, the one with the fewest processors: memory that has no processors of
-  /// its own appears as a node of all processors near it.
+  /// The number of the NUMA node that has all of these processors; -1 if there is none, or none is
+  /// known. If several nodes have them, the result is the node with the fewest processors: memory
+  /// without processors of its own is a node of all processors near it.
   [[nodiscard]] int numa_node_of(std::span<const int> processors) const;
 
  private:

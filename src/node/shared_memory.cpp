@@ -38,8 +38,8 @@ std::size_t pages(std::size_t bytes) {
   return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
-/// Seals the file against execution, so that it cannot carry a program. Kernels before 6.3 do not
-/// know the flag; later ones may refuse a file without it (vm.memfd_noexec).
+/// The flag prevents that a program in the file is run. Kernels before 6.3 do not know the flag;
+/// later ones may refuse what comes without it (vm.memfd_noexec).
 FileDescriptor create_file() {
   constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, which older headers lack
@@ -56,24 +56,27 @@ constexpr std::size_t margin = std::size_t{16} << 20;
 // reached.
 constexpr std::size_t max_unchecked = std::size_t{1} << 20;
 
-/// False if `bytes` more would exceed the limits. The kernel would not refuse them, but kill
-/// processes later.
+/// The reservations of this process. Never destroyed: statics may still allocate.
+struct Reservations {
+  std::atomic<std::size_t> unchecked{max_unchecked};  // bytes since the limits were read
+  // Ranks reserve memory at the same time, each for its gradients. With the lock they do so one
+  // after the other, so that no rank counts on memory that another is about to reserve.
+  HostLock one_at_a_time{"/dev/shm", std::chrono::seconds(10), std::chrono::minutes(1)};
+};
+
+Reservations& reservations() {
+  static Reservations& all = *new Reservations;
+  return all;
+}
+
+/// False if the kernel would end processes instead of refusing the memory.
 bool memory_suffices(std::size_t bytes) {
-  static std::atomic<std::size_t> unchecked{max_unchecked};
+  std::atomic<std::size_t>& unchecked = reservations().unchecked;
   if (bytes < max_unchecked && unchecked.fetch_add(bytes) + bytes < max_unchecked) return true;
   const std::size_t available = available_memory().bytes;
   const bool suffices = available > margin && bytes <= available - margin;
   unchecked = suffices ? 0 : max_unchecked;
   return suffices;
-}
-
-/// Serializes reservations on this host: all ranks reserve memory for their gradients at the same
-/// time, and none may count on memory that another is about to take. Never destroyed: static
-/// objects may still allocate at exit.
-HostLock& one_at_a_time() {
-  static HostLock& lock =
-      *new HostLock("/dev/shm", std::chrono::seconds(10), std::chrono::minutes(1));
-  return lock;
 }
 
 /// True for blocks up to the largest page size, which are reserved without the lock of the host.
@@ -105,7 +108,7 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
 
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
   std::optional<HostLock::Guard> guard;
-  if (!is_small(bytes)) guard.emplace(one_at_a_time());
+  if (!is_small(bytes)) guard.emplace(reservations().one_at_a_time);
   if (!memory_suffices(bytes)) {
     errno = ENOMEM;
     return false;
@@ -239,7 +242,7 @@ void SharedHeap::put_back(std::size_t offset, std::size_t size) {
 void* allocate_reserved(std::size_t bytes) {
   void* const block = ::operator new(bytes, std::align_val_t(64));
   if (is_small(bytes)) return block;
-  const HostLock::Guard guard(one_at_a_time());
+  const HostLock::Guard guard(reservations().one_at_a_time);
   if (!memory_suffices(bytes)) {
     ::operator delete(block, std::align_val_t(64));
     throw BackendError(no_memory(bytes, ENOMEM));

@@ -7,7 +7,6 @@
 
 #include "base/dtype.hpp"
 #include "kolo/error.hpp"
-#include "reduction/kernels.hpp"
 
 namespace kolo::internal::reduction {
 namespace {

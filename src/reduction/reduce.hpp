@@ -17,8 +17,7 @@ struct Arithmetic {
   double prescale = 1.0;
   double postscale = 1.0;
   std::int64_t divisor = 1;
-  /// The output's type if not `dtype`: f32 or f64 for inputs of f16 or bf16.
-  std::optional<DType> result{};
+  std::optional<DType> result{};  // output type other than `dtype`: f32 or f64, for f16 and bf16
 };
 
 using Inputs = std::span<const std::byte* const>;
@@ -40,8 +39,21 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
 
 using Outputs = std::span<std::byte* const>;
 
-/// Writes the same results to each output. There is at least one output, no two overlap, and each
-/// may be one of the inputs if it has their type.
+/// Writes the same results to each output; there is at least one. An output may be one of the
+/// inputs if it has their type. No two outputs overlap.
 void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, Outputs outputs);
+
+// The loops behind `reduce`.
+
+/// Reduces f16, bf16, f32, f64 and unscaled integers with vector instructions, in one pass over the
+/// memory, to the bits that `reduce_scalar` gives. Returns false, and has written nothing, for an
+/// arithmetic that it does not support.
+[[nodiscard]] bool reduce_vectors(const Arithmetic& arithmetic, Inputs inputs,
+                                  std::int64_t elements, std::byte* output);
+
+/// Reduces everything that `reduce` accepts, and is the reference for `reduce_vectors`. There is at
+/// least one element.
+void reduce_scalar(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements,
+                   std::byte* output);
 
 }  // namespace kolo::internal::reduction

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/elements.hpp"
-#include "reduction/kernels.hpp"
+#include "reduction/reduce.hpp"
 #include "reduction/scaling.hpp"
 
 namespace kolo::internal::reduction {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions with vector instructions, compiled for several instruction sets.
-#include "reduction/kernels.hpp"
+// The reductions in vectors, compiled for several instruction sets.
+#include "reduction/reduce.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduction/reduce_vectors.cpp"

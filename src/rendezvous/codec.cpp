@@ -94,7 +94,7 @@ class RendezvousChecks {
   static void check(const Contribution& part) {
     require(part.payload.size() <= max_payload, "a payload beyond all bounds");
   }
-  static void check(const Accusation& accusation) { require_ranks(accusation.ranks); }
+  static void check(const FailureReport& report) { require_ranks(report.ranks); }
   static void check(const Interruption& interruption) { require_ranks(interruption.ranks); }
   static void check(const Exited& exited) {
     require(exited.status >= 0 && exited.status < 256, "a status that no process ends with");

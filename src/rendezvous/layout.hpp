@@ -40,9 +40,9 @@ auto layout_of(const Begun*) -> Fields<wire::Begun, &Begun::generation>;
 auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generation>;
 auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
 auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
-auto layout_of(const Accusation*)
-    -> Fields<wire::Accusation, &Accusation::generation, &Accusation::ranks, &Accusation::reason,
-              &Accusation::stalled>;
+auto layout_of(const FailureReport*)
+    -> Fields<wire::FailureReport, &FailureReport::generation, &FailureReport::ranks,
+              &FailureReport::reason, &FailureReport::stalled>;
 auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;

@@ -109,13 +109,13 @@ struct Failed {
 };
 
 /// Ranks that do nothing more although others wait for them, or that do not fit.
-struct Accusation {
+struct FailureReport {
   GenerationNumber generation = 0;
   std::vector<std::int32_t> ranks{};
   std::string reason{};
   bool stalled = false;  // this process waits for them, or has heard so; they may wait for others
 
-  friend bool operator==(const Accusation&, const Accusation&) = default;
+  friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
 // ---- from agents ----
@@ -260,8 +260,8 @@ struct Signal {
 };
 
 using Message =
-    std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal, Keepalive,
-                 Welcome, Refusal, Roster, Interruption, Result, Announcement, Start, Kill, End,
-                 Signal, Begun, Completed, Challenge, Proof>;
+    std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
+                 Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
+                 Kill, End, Signal, Begun, Completed, Challenge, Proof>;
 
 }  // namespace kolo::internal::rendezvous

@@ -187,8 +187,8 @@ void Server::handle(Process& process, const Message& message, Time now) {
     on(process, *leave, now);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     lose(process, failed->reason, Fault::own, now);
-  } else if (const auto* accusation = std::get_if<Accusation>(&message)) {
-    on(process, *accusation, now);
+  } else if (const auto* report = std::get_if<FailureReport>(&message)) {
+    on(process, *report, now);
   } else if (!std::holds_alternative<Keepalive>(message)) {
     breach(process, "it sent a message that is not for a process to send", now);
   }

@@ -160,7 +160,7 @@ class Server {
 
   /// A process that others report as doing nothing in this generation.
   struct Suspect {
-    std::set<ProcessId> accusers{};
+    std::set<ProcessId> reporters{};
     std::string reason{};
   };
   struct Stall {
@@ -200,7 +200,7 @@ class Server {
   [[nodiscard]] bool takes_part(const Hello& agent) const;
 
   // server_stalls.cpp
-  void on(Process& process, const Accusation& accusation, Time now);
+  void on(Process& process, const FailureReport& report, Time now);
   void judge_stall(Time now);
 
   // server_generations.cpp

@@ -10,8 +10,8 @@
 namespace kolo::internal::rendezvous {
 namespace {
 
-// For the accusations of all who wait: each learns of the stall, and says for whom it waits.
-constexpr std::chrono::seconds patience_for_accusers{2};
+// Time for the reports of all waiting ranks: each learns of the stall, then says for whom it waits.
+constexpr std::chrono::seconds patience_for_reports{2};
 
 enum class Guilt : std::uint8_t {
   silent,   // it says nothing, and does not come to meet the others
@@ -22,19 +22,19 @@ enum class Guilt : std::uint8_t {
 
 }  // namespace
 
-void Server::on(Process& process, const Accusation& accusation, Time now) {
-  if (accusation.generation != number_ || !is_living_member(process) || process.completed) return;
-  for (const std::int32_t rank : accusation.ranks) {
+void Server::on(Process& process, const FailureReport& report, Time now) {
+  if (report.generation != number_ || !is_living_member(process) || process.completed) return;
+  for (const std::int32_t rank : report.ranks) {
     if (static_cast<std::size_t>(rank) >= roster_.size()) continue;
-    Process* const accused = find(roster_[static_cast<std::size_t>(rank)]);
-    if (accused == nullptr || accused == &process || !is_living_member(*accused)) continue;
-    if (!accusation.stalled) {
-      if (accused->stage == Stage::member) lose(*accused, accusation.reason, Fault::own, now);
-    } else if (!accused->completed) {
-      Suspect& suspect = stall_.suspects[accused->id];
-      suspect.accusers.insert(process.id);
-      if (suspect.reason.empty()) suspect.reason = accusation.reason;
-      if (!stall_.judged_at) stall_.judged_at = now + patience_for_accusers;
+    Process* const reported = find(roster_[static_cast<std::size_t>(rank)]);
+    if (reported == nullptr || reported == &process || !is_living_member(*reported)) continue;
+    if (!report.stalled) {
+      if (reported->stage == Stage::member) lose(*reported, report.reason, Fault::own, now);
+    } else if (!reported->completed) {
+      Suspect& suspect = stall_.suspects[reported->id];
+      suspect.reporters.insert(process.id);
+      if (suspect.reason.empty()) suspect.reason = report.reason;
+      if (!stall_.judged_at) stall_.judged_at = now + patience_for_reports;
     }
   }
 }
@@ -47,7 +47,7 @@ void Server::judge_stall(Time now) {
   const Stall stall = std::exchange(stall_, {});
   const auto waits = [&](ProcessId id) {
     return std::ranges::any_of(
-        stall.suspects, [&](const auto& entry) { return entry.second.accusers.contains(id); });
+        stall.suspects, [&](const auto& entry) { return entry.second.reporters.contains(id); });
   };
   const auto guilt_of = [&](ProcessId id) {
     const Process* const process = find(id);
@@ -63,7 +63,7 @@ void Server::judge_stall(Time now) {
     if (guilt_of(id) == worst) blamed.push_back(id);
   if (worst == Guilt::waiting)
     blamed = {std::ranges::max(blamed, {}, [&](ProcessId id) {
-      return std::pair(stall.suspects.at(id).accusers.size(), find(id)->rank);
+      return std::pair(stall.suspects.at(id).reporters.size(), find(id)->rank);
     })};
   for (const ProcessId id : blamed) lose(*find(id), stall.suspects.at(id).reason, Fault::own, now);
 }

@@ -160,8 +160,10 @@ const std::optional<std::string>& TcpRendezvous::announcement() {
   return announcement_;
 }
 
-void TcpRendezvous::accuse(const std::vector<int>& ranks, const std::string& reason, bool stalled) {
-  connection_.send(Accusation{roster_.generation, {ranks.begin(), ranks.end()}, reason, stalled});
+void TcpRendezvous::report_failure(const std::vector<int>& ranks, const std::string& reason,
+                                   bool stalled) {
+  connection_.send(
+      FailureReport{roster_.generation, {ranks.begin(), ranks.end()}, reason, stalled});
 }
 
 void TcpRendezvous::declare_begun() { connection_.send(Begun{roster_.generation}); }

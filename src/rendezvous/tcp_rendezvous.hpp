@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/rendezvous.hpp"
 #include "rendezvous/connection.hpp"
 #include "rendezvous/proof.hpp"
+#include "rendezvous/rendezvous.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -86,7 +86,7 @@ class TcpRendezvous : public Rendezvous {
 
   /// These ranks are to be ended. `stalled`: they keep others waiting; those of them that say that
   /// they wait for others themselves stay.
-  void accuse(const std::vector<int>& ranks, const std::string& reason, bool stalled);
+  void report_failure(const std::vector<int>& ranks, const std::string& reason, bool stalled);
   /// The session has started, and its ranks fit together.
   void declare_begun();
   /// This process does nothing more with the others, and goes on by itself.

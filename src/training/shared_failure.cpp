@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements on_every_rank and on_one_rank of kolo/error.hpp.
-#include <exception>
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
@@ -32,10 +32,8 @@ std::string failure_here(const std::function<void()>& work) {
     throw;
   } catch (const NotInitialized&) {
     throw;
-  } catch (const std::exception& error) {
-    return message_of(error);
   } catch (...) {
-    return "an exception that does not derive from std::exception";
+    return message_of_current_exception();
   }
 }
 

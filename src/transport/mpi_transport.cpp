@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::transport {
 namespace {

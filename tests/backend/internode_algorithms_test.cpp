@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/internode/host_order.hpp"
 #include "backend/internode/placement.hpp"
 
 namespace kolo::internal::backend::internode {

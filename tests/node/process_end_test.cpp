@@ -20,7 +20,7 @@
 
 #include "kolo/error.hpp"
 #include "node/local_group.hpp"
-#include "node/process_state.hpp"
+#include "node/other_process.hpp"
 
 namespace kolo::internal::node {
 namespace {

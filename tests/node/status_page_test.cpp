@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "node/process_state.hpp"
+#include "node/other_process.hpp"
 
 namespace kolo::internal::node {
 namespace {

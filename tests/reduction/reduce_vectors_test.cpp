@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the vectors compute is, bit for bit, what the scalar code computes.
-#include "reduction/kernels.hpp"
+#include "reduction/reduce.hpp"
 
 #include <gtest/gtest.h>
 

@@ -73,8 +73,8 @@ class AdmissionTest : public testing::Test {
     static_cast<void>(server_->take());
   }
   [[nodiscard]] Link link_of(int rank) const { return static_cast<Link>(np_ + rank + 1); }
-  void accuse(int rank, std::vector<std::int32_t> ranks) {
-    server_->on_message(link_of(rank), Accusation{1, std::move(ranks), "it stands still", true},
+  void report_failure(int rank, std::vector<std::int32_t> ranks) {
+    server_->on_message(link_of(rank), FailureReport{1, std::move(ranks), "it stands still", true},
                         now_);
   }
   void join(int rank) { server_->on_message(link_of(rank), Join{.generation = 1}, now_); }
@@ -177,13 +177,13 @@ TEST_F(AdmissionTest, AfterTheEndAgentsAreToTryAgain) {
 // 2 and 3 wait for 0, which waits for 1: it is stopped, and says nothing.
 TEST_F(AdmissionTest, TheEndOfAChainIsToBlame) {
   train(4);
-  accuse(2, {0});
-  accuse(3, {0});
+  report_failure(2, {0});
+  report_failure(3, {0});
   join(2);
   join(3);
   EXPECT_THAT(lost(), IsEmpty());
   pass(1s);
-  accuse(0, {1});
+  report_failure(0, {1});
   join(0);
   EXPECT_THAT(lost(), IsEmpty());
   pass(1s);
@@ -193,8 +193,8 @@ TEST_F(AdmissionTest, TheEndOfAChainIsToBlame) {
 
 TEST_F(AdmissionTest, AllThatSayNothingAreToBlame) {
   train(4);
-  accuse(2, {0, 1});
-  accuse(3, {1});
+  report_failure(2, {0, 1});
+  report_failure(3, {1});
   EXPECT_EQ(server_->next_time(), now_ + 2s);
   pass(2s);
   EXPECT_THAT(lost(), ElementsAre(0, 1));
@@ -202,9 +202,9 @@ TEST_F(AdmissionTest, AllThatSayNothingAreToBlame) {
 
 TEST_F(AdmissionTest, ARankThatComesAndWaitsForNobodyIsToBlameIfAllOthersWait) {
   train(3);
-  accuse(0, {1});
+  report_failure(0, {1});
   join(0);
-  accuse(1, {2});
+  report_failure(1, {2});
   join(1);
   join(2);
   EXPECT_THAT(lost(), ElementsAre(2));
@@ -212,9 +212,9 @@ TEST_F(AdmissionTest, ARankThatComesAndWaitsForNobodyIsToBlameIfAllOthersWait) {
 
 TEST_F(AdmissionTest, OneOfThoseThatWaitForEachOtherIsToBlame) {
   train(3);
-  accuse(0, {1});
-  accuse(1, {2});
-  accuse(2, {0, 1});
+  report_failure(0, {1});
+  report_failure(1, {2});
+  report_failure(2, {0, 1});
   pass(2s);
   EXPECT_THAT(lost(), ElementsAre(1));  // two wait for it
   join(0);
@@ -224,8 +224,8 @@ TEST_F(AdmissionTest, OneOfThoseThatWaitForEachOtherIsToBlame) {
 
 TEST_F(AdmissionTest, OfTwoThatWaitForEachOtherTheNewerIsToBlame) {
   train(2);
-  accuse(0, {1});
-  accuse(1, {0});
+  report_failure(0, {1});
+  report_failure(1, {0});
   join(0);
   join(1);
   EXPECT_THAT(lost(), ElementsAre(1));
@@ -233,8 +233,8 @@ TEST_F(AdmissionTest, OfTwoThatWaitForEachOtherTheNewerIsToBlame) {
 
 TEST_F(AdmissionTest, WhereARankIsLostAnywayOnlyThoseThatSayNothingAreToBlame) {
   train(4);
-  accuse(0, {1});
-  accuse(1, {0});
+  report_failure(0, {1});
+  report_failure(1, {0});
   server_->on_close(link_of(3), "it is killed", now_);
   static_cast<void>(server_->take());
   pass(2s);
@@ -244,7 +244,7 @@ TEST_F(AdmissionTest, WhereARankIsLostAnywayOnlyThoseThatSayNothingAreToBlame) {
 TEST_F(AdmissionTest, AMemberThatHasCompletedIsNotToBlame) {
   train(2);
   server_->on_message(link_of(0), Completed{1}, now_);
-  accuse(1, {0});
+  report_failure(1, {0});
   pass(2s);
   EXPECT_THAT(lost(), IsEmpty());
 }

@@ -64,13 +64,13 @@ meets "a host that is removed" return.log '^generation 4: rank 1 of 2, commit [1
 kill -TERM "$job"
 ends "a host that returns" "$job" 143 return.log
 
-# A rank that others accuse is killed, though it is stopped, and started again.
-"${elastic[@]}" -np 3 --min-np 2 "${for_ever[@]}" accuse 1 1 >accused.log 2>&1 </dev/null &
+# A rank that others report is killed, though it is stopped, and started again.
+"${elastic[@]}" -np 3 --min-np 2 "${for_ever[@]}" report 1 1 >reported.log 2>&1 </dev/null &
 job=$!
-meets "an accused rank" accused.log 'rank 1 .*is lost: it does nothing'
-meets "an accused rank" accused.log '^generation [23]: rank 2 of 3, commit [1-9]'
-accused=$(sed -n 's/.*rank 1 (process \([0-9]*\) .*it does nothing.*/\1/p' accused.log | head -1)
-gone "an accused rank" "$accused"
+meets "a reported rank" reported.log 'rank 1 .*is lost: it does nothing'
+meets "a reported rank" reported.log '^generation [23]: rank 2 of 3, commit [1-9]'
+reported=$(sed -n 's/.*rank 1 (process \([0-9]*\) .*it does nothing.*/\1/p' reported.log | head -1)
+gone "a reported rank" "$reported"
 kill -TERM "$job"
-ends "an accused rank" "$job" 143 accused.log
+ends "a reported rank" "$job" 143 reported.log
 conclude "elastic kolorun"

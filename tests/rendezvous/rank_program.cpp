@@ -4,7 +4,7 @@
 //
 //   rank_program COMMITS [FAULT GENERATION RANK]
 //
-// In that generation, after a few commits, that rank does: kill, exit, throw or stop; accuse: it
+// In that generation, after a few commits, that rank does: kill, exit, throw or stop; report: it
 // stops, and the next rank says that it does nothing. Prints one line per generation.
 #include <signal.h>
 #include <unistd.h>
@@ -45,10 +45,10 @@ std::uint64_t number_in(const Bytes& bytes) {
 
 void suffer(const Fault& fault, TcpRendezvous& rendezvous) {
   if (rendezvous.roster().generation != fault.generation) return;
-  if (fault.kind == "accuse" && rendezvous.rank() == (fault.rank + 1) % rendezvous.size())
-    rendezvous.accuse({fault.rank}, "it does nothing", true);
+  if (fault.kind == "report" && rendezvous.rank() == (fault.rank + 1) % rendezvous.size())
+    rendezvous.report_failure({fault.rank}, "it does nothing", true);
   if (rendezvous.rank() != fault.rank) return;
-  if (fault.kind == "accuse") ::raise(SIGSTOP);
+  if (fault.kind == "report") ::raise(SIGSTOP);
   if (fault.kind == "kill") ::raise(SIGKILL);
   if (fault.kind == "stop") ::raise(SIGSTOP);
   if (fault.kind == "exit") ::_exit(3);

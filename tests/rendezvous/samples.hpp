@@ -18,7 +18,7 @@ namespace kolo::internal::rendezvous {
           Contribution{2, 1, Bytes(9, std::byte{1})},
           Leave{2},
           Failed{"an exception"},
-          Accusation{2, {0, 3}, "it does nothing", true},
+          FailureReport{2, {0, 3}, "it does nothing", true},
           Exited{4711, 137},
           Removal{"the host is to go"},
           Keepalive{3},

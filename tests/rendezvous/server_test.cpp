@@ -353,7 +353,7 @@ TEST_F(ServerTest, NewcomersThatAreRefusedDoNotCountForTheResetLimit) {
   add_process(5, 3);  // on "b" again
   server_->on_message(3, Join{2, 6, true}, now_);
   ASSERT_EQ(server_->generation(), 3U);
-  server_->on_message(3, Accusation{3, {1}, "it has other settings"}, now_);
+  server_->on_message(3, FailureReport{3, {1}, "it has other settings"}, now_);
   server_->on_message(3, Join{3, 6, false}, now_);
   EXPECT_EQ(server_->generation(), 4U);
   EXPECT_FALSE(server_->finished());

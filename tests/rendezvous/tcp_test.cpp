@@ -164,11 +164,11 @@ TEST_F(TcpRendezvousTest, TheOthersLearnTheTextOfAnException) {
   EXPECT_THAT(statuses(), testing::Each(0));
 }
 
-TEST_F(TcpRendezvousTest, AStoppedRankIsGivenUpOnceItIsAccused) {
+TEST_F(TcpRendezvousTest, AStoppedRankIsGivenUpOnceItIsReported) {
   begin(2);
   fork_rank(0, [](TcpRendezvous& rendezvous) {
     rendezvous.join();
-    rendezvous.accuse({1}, "it does nothing", false);
+    rendezvous.report_failure({1}, "it does nothing", false);
     return loss_of([&] { static_cast<void>(rendezvous.gather_all({})); }, {1})
                .find("it does nothing") != std::string::npos;
   });

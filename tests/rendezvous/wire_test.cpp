@@ -50,7 +50,7 @@ TEST(RendezvousWire, ValuesThatNobodyMeansAreRefused) {
   expect_refused(Hello{.nonce = nonce, .slots = -1}, "slots");
   expect_refused(Hello{.nonce = nonce, .wanted_rank = max_ranks}, "a rank");
   expect_refused(Contribution{.payload = Bytes(max_payload + 1)}, "a payload");
-  expect_refused(Accusation{.ranks = {-1}}, "a rank");
+  expect_refused(FailureReport{.ranks = {-1}}, "a rank");
   expect_refused(Exited{.status = 256}, "a status");
   expect_refused(End{.status = -1}, "a status");
   expect_refused(Roster{.generation = 1}, "of nobody");

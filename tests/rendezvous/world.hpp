@@ -130,7 +130,7 @@ class World {
   void arrive(std::size_t index);
   void pass_if_complete(GenerationNumber generation, std::uint64_t next);
   void agreed(std::size_t index, GenerationNumber generation, std::uint64_t next, bool change);
-  void accuse(GenerationNumber generation, std::uint64_t next);
+  void report_failure(GenerationNumber generation, std::uint64_t next);
   void meet(std::size_t index, bool orderly);
   void wake(std::size_t index);
   void end_process(std::size_t index, int status);

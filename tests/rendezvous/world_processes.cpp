@@ -151,7 +151,7 @@ void World::arrive(std::size_t index) {
   Agreement& agreement = agreements_[key];
   if (agreement.passed) return;
   if (agreement.arrived.empty())
-    at(now_ + patience, [this, key] { accuse(key.first, key.second); });
+    at(now_ + patience, [this, key] { report_failure(key.first, key.second); });
   agreement.arrived.insert(index);
   agreement.change |= process.rank == 0 && process.announced;
   pass_if_complete(key.first, key.second);
@@ -206,7 +206,7 @@ void World::agreed(std::size_t index, GenerationNumber generation, std::uint64_t
 }
 
 /// Each waits for the next rank: who misses somebody waits for one that waits itself.
-void World::accuse(GenerationNumber generation, std::uint64_t next) {
+void World::report_failure(GenerationNumber generation, std::uint64_t next) {
   const Agreement& agreement = agreements_[{generation, next}];
   if (agreement.passed) return;
   for (const std::size_t index : agreement.arrived) {
@@ -216,10 +216,10 @@ void World::accuse(GenerationNumber generation, std::uint64_t next) {
       continue;
     const auto size = static_cast<std::int32_t>(std::get<Roster>(*process.roster).members.size());
     if (agreement.arrived.size() == static_cast<std::size_t>(size)) return;  // a host is cut off
-    send_up(process.link, Accusation{.generation = generation,
-                                     .ranks = {(process.rank + 1) % size},
-                                     .reason = "it does nothing",
-                                     .stalled = true});
+    send_up(process.link, FailureReport{.generation = generation,
+                                        .ranks = {(process.rank + 1) % size},
+                                        .reason = "it does nothing",
+                                        .stalled = true});
   }
 }
 

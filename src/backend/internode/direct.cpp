@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/internode/host_order.hpp"
+#include "backend/internode/algorithms.hpp"
 #include "backend/internode/reduction.hpp"
 
 namespace kolo::internal::backend::internode {

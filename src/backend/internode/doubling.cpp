@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/internode/host_order.hpp"
+#include "backend/internode/algorithms.hpp"
 #include "backend/internode/reduction.hpp"
 
 namespace kolo::internal::backend::internode {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/batch.hpp"
+#include "backend/internode/algorithms.hpp"
 #include "backend/internode/collectives.hpp"
-#include "backend/internode/host_order.hpp"
 #include "backend/internode/placement.hpp"
 #include "backend/internode/reduction.hpp"
 #include "base/dtype.hpp"

@@ -4,7 +4,7 @@
 
 #include "backend/batch.hpp"
 #include "backend/pieces.hpp"
-#include "backend/shm/cache_lines.hpp"
+#include "backend/shm/arena.hpp"
 #include "backend/shm/pipeline.hpp"
 
 namespace kolo::internal::backend::shm {

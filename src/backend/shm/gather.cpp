@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/shm/cache_lines.hpp"
+#include "backend/shm/arena.hpp"
 #include "backend/shm/pipeline.hpp"
 #include "backend/shm/scatter_list.hpp"
 

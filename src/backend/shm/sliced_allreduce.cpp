@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "backend/shm/cache_lines.hpp"
+#include "backend/shm/arena.hpp"
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/log.hpp"
-#include "node/process_state.hpp"
+#include "node/other_process.hpp"
 
 namespace kolo::internal::backend::shm {
 namespace {

@@ -198,7 +198,8 @@ std::int64_t step_epoch() noexcept { return session::step_epoch(); }
 
 int local_slot() {
   const char* const slot = std::getenv("LOCAL_RANK");
-  return slot != nullptr && session::is_elastic_job() ? std::atoi(slot) : local_rank();
+  return slot != nullptr && session::this_job().membership.is_elastic() ? std::atoi(slot)
+                                                                        : local_rank();
 }
 
 bool agreements_are_deferred() noexcept { return session::agreements_are_deferred(); }

@@ -5,28 +5,25 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "session/engine/engine.hpp"
-#include "session/job/fork_guard.hpp"
+#include "session/job/job.hpp"
 
 namespace kolo::detail {
 
 using namespace internal;
 namespace {
 
-/// The process exits, so static objects are being destroyed.
-std::atomic<bool> exiting{false};
-
 /// `exit` destroys the thread_local objects of the thread that calls it before any static object.
 struct SeesExit {
   SeesExit() = default;
   ~SeesExit() {
-    if (::gettid() == ::getpid()) exiting = true;  // else a thread ends that loaded this library
+    if (::gettid() == ::getpid())
+      session::this_job().is_exiting = true;  // else a thread that loaded this library ends
   }
   SeesExit& operator=(SeesExit&&) = delete;
 };
@@ -46,7 +43,7 @@ const Operation& checked(const std::shared_ptr<Operation>& operation) {
 
 /// False if the operation is not done by then. Throws its error.
 bool wait_until(const std::shared_ptr<Operation>& waited, TimePoint deadline) {
-  session::require_not_forked();
+  session::this_job().require_not_forked();
   const Operation& operation = checked(waited);
   if (!operation.done()) {
     const std::shared_ptr<session::Engine> engine = operation.engine();
@@ -87,7 +84,7 @@ bool FutureBase::ready() const { return checked(operation_).done(); }
 
 bool FutureBase::abandon() noexcept {
   const std::shared_ptr<Operation> operation = std::move(operation_);
-  if (!operation || operation->done() || session::forked()) return true;
+  if (!operation || operation->done() || session::this_job().is_forked) return true;
   const std::shared_ptr<session::Engine> engine = operation->engine();
   if (engine == nullptr) return true;
   if (engine->in_pass()) {  // the session keeps the operation
@@ -97,7 +94,7 @@ bool FutureBase::abandon() noexcept {
     return false;
   }
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  if (unwinding || exiting)
+  if (unwinding || session::this_job().is_exiting)
     engine->wait_or_leave(*operation, unwinding ? "an exception" : "the exit of the process");
   engine->wait(*operation, TimePoint::max());
   return true;

@@ -6,7 +6,7 @@
 
 #include "kolo/error.hpp"
 #include "session/api/current.hpp"
-#include "session/job/communicator.hpp"
+#include "session/job/mpi_rendezvous.hpp"
 
 namespace kolo {
 

@@ -36,16 +36,20 @@ bool overlap(const void* a, const void* b, std::size_t bytes) {
   return a != b && before(first, second + bytes) && before(second, first + bytes);
 }
 
-// Exit handlers and destructors of static objects may submit too. They run after the thread_local
-// objects of their thread are destroyed, so these two must need no destructor.
-thread_local Submission* spare = nullptr;
-thread_local bool keeps_spare = true;
+/// A submission of this thread for its next request. Exit handlers and destructors of static
+/// objects may submit too. They run after the thread_local objects of their thread are destroyed,
+/// so this type has no destructor.
+struct Spare {
+  Submission* submission = nullptr;
+  bool is_kept = true;
+};
+thread_local Spare spare;
 
 struct FreeSpare {
   FreeSpare() = default;
   ~FreeSpare() {
-    keeps_spare = false;
-    const std::unique_ptr<Submission> freed(std::exchange(spare, nullptr));
+    spare.is_kept = false;
+    const std::unique_ptr<Submission> freed(std::exchange(spare.submission, nullptr));
   }
   FreeSpare& operator=(FreeSpare&&) = delete;
 };
@@ -55,14 +59,14 @@ struct FreeSpare {
 void KeepForNext::operator()(Submission* submission) const {
   thread_local const FreeSpare at_end_of_thread;
   std::unique_ptr<Submission> done(submission);
-  if (!keeps_spare) return;
+  if (!spare.is_kept) return;
   done->clear();
-  const std::unique_ptr<Submission> previous(std::exchange(spare, done.release()));
+  const std::unique_ptr<Submission> previous(std::exchange(spare.submission, done.release()));
 }
 
 Draft make_draft() {
-  if (spare == nullptr) return Draft(std::make_unique<Submission>().release());
-  return Draft(std::exchange(spare, nullptr));
+  if (spare.submission == nullptr) return Draft(std::make_unique<Submission>().release());
+  return Draft(std::exchange(spare.submission, nullptr));
 }
 
 Rows rows_of(const Shape& shape) {

@@ -47,7 +47,7 @@ class Links {
   /// Another authority has ended the session, such as a launcher that misses a host.
   [[nodiscard]] virtual std::optional<Failure> interruption() const { return std::nullopt; }
   /// To that authority: the session has stalled, and this rank waits for these.
-  virtual void accuse(const RankSet& /*awaited*/, const std::string& /*reason*/) {}
+  virtual void report_awaited(const RankSet& /*awaited*/, const std::string& /*reason*/) {}
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

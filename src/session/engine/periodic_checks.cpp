@@ -9,7 +9,7 @@
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "negotiation/stall/explain.hpp"
-#include "node/process_state.hpp"
+#include "node/other_process.hpp"
 #include "session/engine/progress_engine.hpp"
 
 namespace kolo::internal::session {

@@ -54,7 +54,7 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
     lost_a_process_ = true;
     ignoring_errors([&] {
       const RankSet awaited = watch_.awaited_for_long(pending_waits(), now_);
-      if (!awaited.empty()) links_.accuse(awaited, failure.message);
+      if (!awaited.empty()) links_.report_awaited(awaited, failure.message);
     });
   }
   ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "negotiation/wire/codec.hpp"
-#include "node/process_state.hpp"
+#include "node/other_process.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -1,77 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// This process's place in its job, for all its sessions. The job was started by kolorun, which has
-// a rendezvous server; or by torchrun or srun, and then rank 0 has the server.
-//
-// Only `find_interruption` and `accuse_awaited` are thread-safe: one thread at a time starts or
-// ends a session.
+// Where this process is in its job.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string>
+#include <memory>
+#include <mutex>
+#include <span>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "base/rank_set.hpp"
 #include "rendezvous/rendezvous.hpp"
+#include "session/job/job_membership.hpp"
+#include "session/job/mpi_environment.hpp"
+
+namespace kolo::internal::node {
+class SharedHeap;
+}
 
 namespace kolo::internal::session {
 
-/// Waits until all processes of the job start a session, which the result connects; it lives as
-/// long as the process. The job's rendezvous server carries the calls. Throws PeerLeft if a process
-/// is lost meanwhile; ShutDown if the job is over; BackendError if the server cannot be reached or
-/// refuses this process, or cannot serve; InvalidArgument after `declare_complete` in an elastic
-/// job.
-[[nodiscard]] rendezvous::Rendezvous& join_generation();
+/// How the processes of a session find each other.
+enum class JobKind : std::uint8_t {
+  single_process,
+  mpi,     // through a communicator of MPI
+  served,  // through the rendezvous server of kolorun, or of rank 0 under torchrun or srun
+};
 
-/// The last session has ended as all ranks have agreed. Otherwise the next call of
-/// `join_generation` ends it for those that still start it.
-void end_generation();
+/// The rendezvous of a process that is its job's only one.
+class SingleProcess : public rendezvous::Rendezvous {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  [[nodiscard]] std::vector<rendezvous::Bytes> gather_all(
+      std::span<const std::byte> mine) override {
+    return {rendezvous::Bytes(mine.begin(), mine.end())};
+  }
+  [[nodiscard]] std::vector<int> ranks_of_machine() override { return {0}; }
+  void check() override {}
+  void settle() override {}
+};
 
-/// True if the job goes on without lost processes. False before the first `join_generation`.
-[[nodiscard]] bool is_elastic_job();
+/// All that outlives a session, because the sessions of a process follow each other in one job.
+/// `this_job()` is the only object. Each kind of job has a member. Atomic members may be read by
+/// any thread; a member that is a class says which threads may call it.
+struct Job {
+  /// Determines `kind` for the session that starts. `over_mpi`: the program has given a
+  /// communicator. Throws InvalidArgument for variables of a launcher that cannot be used.
+  void choose_kind(bool over_mpi);
 
-/// The number of the session among those of the job, from 1 on.
-[[nodiscard]] std::uint64_t generation_of_job();
+  /// From now on, children of this process count as forked: neither MPI nor a session survives a
+  /// fork, so a child must not use them.
+  void watch_forks();
+  /// Throws InvalidArgument in a forked child.
+  void require_not_forked() const;
 
-/// The number of this process's newest commit, for the next calls of `join_generation`. Rank 0 of a
-/// session is one of those with the highest.
-void offer_commit(std::uint64_t number);
+  /// The kind of the last session that this process has begun to start.
+  std::atomic<JobKind> kind{JobKind::single_process};
+  SingleProcess single_process{};
+  MpiEnvironment mpi{};
+  JobMembership membership{};
 
-/// On rank 0: why all should leave the session in good order; "" if nothing is to change.
-[[nodiscard]] std::string announced_change();
+  std::atomic<bool> is_forked{false};   // this process is a child
+  std::atomic<bool> is_exiting{false};  // static objects are being destroyed
+  std::once_flag watches_forks{};
 
-/// The server has ended the session, or the job.
-[[nodiscard]] bool session_is_interrupted();
+  /// The heap of the last session, while the program has tensors in it: the ranks of the next
+  /// session read them where they are.
+  std::weak_ptr<node::SharedHeap> last_heap{};
 
-/// What the server says of the end of the session, in an elastic job; and in each job of kolorun,
-/// that kolorun is gone. For the session's driver:
-/// does not block, and may be called while another thread calls one of the other functions.
-[[nodiscard]] std::optional<Failure> find_interruption() noexcept;
+  std::atomic<bool> is_in_elastic_run{false};    // a thread is in `elastic::run`
+  std::atomic<bool> has_run_elastically{false};  // `elastic::run` was called
+};
 
-/// These ranks of the last session do not fit: they are to be ended.
-void accuse(const std::vector<int>& ranks, const std::string& reason);
-
-/// The session has stalled because of these ranks, as this process has heard. Those of them that
-/// wait for others themselves, and say so, are not to blame.
-void accuse_stalled(const std::vector<int>& ranks, const std::string& reason);
-
-/// The session has stalled, and this rank waits for these, in an elastic job. For the session's
-/// driver: may be called while another thread calls one of the other functions.
-void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept;
-
-/// The session has started, and its ranks fit together: from now on, what ends it is a loss.
-void declare_begun();
-
-/// This process needs the others no more, and they do not wait for it. An elastic job has no
-/// session after that.
-void declare_complete();
-
-/// This process has failed, and takes no further part.
-void fail_job(const std::string& reason) noexcept;
-
-/// At the end of the process. It has done its part if its exit status is 0; otherwise it has
-/// failed, and so does kolorun's job. Does nothing if the process has never met the others.
-void leave_job(int status) noexcept;
+/// The process's job. Never destroyed: exit handlers use it, and the server takes a connection that
+/// closes without a farewell for a loss.
+[[nodiscard]] Job& this_job();
 
 }  // namespace kolo::internal::session

@@ -25,9 +25,9 @@ constexpr int max_processes = 1 << 16;
 struct Launcher {
   const char* rank;
   const char* size;
-  bool knows_mpi;      // MPI takes the number from it: 1 is no failure of MPI's
-  bool may_enclose;    // one that knows MPI may have been started in it
-  const char* remedy;  // what to do if MPI does not see the others
+  bool knows_mpi;      // MPI reads the size from it, so a size of 1 is correct
+  bool may_enclose;    // a launcher that knows MPI may run within it
+  const char* remedy;  // what to do if MPI does not see the other processes
 };
 
 constexpr const char* other_library =
@@ -47,7 +47,7 @@ std::string_view text_in(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
-/// 0 if the variable has no number.
+/// The number in the variable; 0 if there is none.
 int number_in(const char* variable) {
   const std::string_view text = text_in(variable);
   int number = 0;
@@ -55,7 +55,8 @@ int number_in(const char* variable) {
   return error == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
-/// Throws InvalidArgument, which names the variable, if it has no number from `min` to `max`.
+/// The number in the variable. Throws InvalidArgument, which names the variable, unless the number
+/// is from `min` to `max`.
 int checked_number_in(const char* variable, int min, int max) {
   const std::string_view text = text_in(variable);
   int number = 0;
@@ -69,7 +70,7 @@ int checked_number_in(const char* variable, int min, int max) {
   return number;
 }
 
-/// False: MPI alone decides, or each process is alone.
+/// False if KOLO_LAUNCHER says that MPI alone decides, or that each process is alone.
 bool looks_for_launchers() {
   const std::string_view choice = text_in(choice_variable);
   if (choice.empty() || choice == "auto") return true;
@@ -80,9 +81,9 @@ bool looks_for_launchers() {
   throw InvalidArgument(fmt::format("{}={}: must be auto, mpi or none", choice_variable, choice));
 }
 
-/// torchrun, or the like, has started this process in a task of srun, whose variables for MPI
-/// (--mpi=pmix or pmi2) are those of the task: all processes of the task have them. Each process of
-/// the job comes to the same conclusion.
+/// True if torchrun or a similar launcher has started this process in a task of srun. Then the
+/// variables for MPI (--mpi=pmix or pmi2) belong to the task, and all processes of the task have
+/// them. Each process of the job comes to the same conclusion.
 bool is_within_task() {
   if (text_in("RANK").empty() || text_in("WORLD_SIZE").empty()) return false;
   if (!text_in("TORCHELASTIC_RUN_ID").empty()) return true;
@@ -94,8 +95,8 @@ bool is_within_task() {
   return is_of_task && number_in("WORLD_SIZE") > number_in("SLURM_STEP_NUM_TASKS");
 }
 
-/// MPI's own launcher has told this process of the others, if there are any. Where MPI is absent,
-/// what srun has prepared for it does not count.
+/// True if a launcher has told MPI in this process about the other processes. In a build without
+/// MPI, srun's preparation for MPI does not count.
 bool is_known_to_mpi() {
   if (!text_in("OMPI_COMM_WORLD_SIZE").empty()) return true;
   if (is_within_task()) return false;
@@ -106,7 +107,7 @@ bool is_known_to_mpi() {
   return !text_in("PMIX_RANK").empty() || !text_in("PMI_RANK").empty();
 }
 
-/// Next to torchrun's own, or one that differs between the steps of Slurm on a host.
+/// The port of the server: next to torchrun's own, or one that differs between the steps of Slurm.
 std::uint16_t find_port() {
   for (const auto& [variable, offset] :
        {std::pair("KOLO_RENDEZVOUS_PORT", 0), {"MASTER_PORT", 1}}) {
@@ -133,7 +134,7 @@ std::string first_host(std::string_view list) {
   return name;
 }
 
-/// Empty if it is not known.
+/// The host of rank 0; empty if it is not known.
 std::string find_server(bool by_srun, int size) {
   const bool has_one_host =
       by_srun ? number_in("SLURM_STEP_NUM_NODES") == 1 : number_in("LOCAL_WORLD_SIZE") == size;
@@ -152,7 +153,7 @@ std::optional<ServerlessJob> find_serverless_job() {
   const char* const rank_variable = by_srun ? "SLURM_PROCID" : "RANK";
   const char* const size_variable = by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE";
   if (text_in(rank_variable).empty() || text_in(size_variable).empty()) {
-    // Otherwise each process would train by itself without a word.
+    // Without this error, each process would train by itself without notice.
     if (by_srun && text_in(rank_variable).empty() && text_in("RANK").empty() &&
         number_in("WORLD_SIZE") > 1 && !text_in("MASTER_ADDR").empty())
       throw InvalidArgument(

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -16,50 +15,47 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
+#include "session/job/job.hpp"
 #include "session/job/launcher.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
-std::atomic<bool> abort_instead{false};
-std::atomic<bool> requests_are_left{false};
-std::atomic<bool> started_here{false};
-std::atomic<bool> finalized_here{false};
-pid_t started_by = 0;  // the process
-
-void (*end_what_needs_mpi)() = nullptr;
-
-/// Never destroyed, since a thread may still read them when statics are gone.
-std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
-
-/// If the other process had finalized MPI, this one does so too within that time.
+/// After another process has finalized MPI, this one does so too within that time.
 constexpr std::chrono::seconds time_to_finalize{5};
 
-/// True once a watched process has ended. `timeout_ms`: -1: forever.
-bool any_ends(int timeout_ms) {
+}  // namespace
+
+/// The functions that MPI and the C library call.
+struct MpiEnvironment::Callbacks {
+  /// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
+  static int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* environment) {
+    const auto& mpi = *static_cast<MpiEnvironment*>(environment);
+    mpi.end_what_needs_mpi_();
+    return mpi.must_abort() ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
+  }
+  static void on_exit() { this_job().mpi.finalize(); }
+};
+
+// True once a watched process has ended. Waits forever if `timeout_ms` is -1.
+bool MpiEnvironment::any_ends(int timeout_ms) const {
   std::vector<pollfd> processes;
-  for (const node::FileDescriptor& process : watched)
+  for (const node::FileDescriptor& process : watched_)
     processes.push_back({.fd = process.get(), .events = POLLIN, .revents = 0});
   return ::poll(processes.data(), processes.size(), timeout_ms) > 0;
 }
 
-/// MPI waits for all processes to finalize it; for one that is lost it would wait forever.
-bool must_abort() { return abort_instead || any_ends(0); }
+// MPI waits for all processes to finalize it, and would wait for a lost one forever.
+bool MpiEnvironment::must_abort() const { return abort_instead_ || any_ends(0); }
 
-/// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
-int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
-  end_what_needs_mpi();
-  return must_abort() ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
-}
-
-void watch_while_finalizing() {
-  if (watched.empty()) return;
+void MpiEnvironment::watch_while_finalizing() const {
+  if (watched_.empty()) return;
   try {
-    std::thread([] {
+    std::thread([this] {
       if (!any_ends(-1)) return;
       std::this_thread::sleep_for(time_to_finalize);
-      if (finalized_here) return;  // this process has only not ended yet
+      if (finalized_here_) return;  // this process has finalized MPI, but has not ended yet
       log(LogLevel::critical, "the process of another rank ended before it had finalized MPI");
       std::_Exit(EXIT_FAILURE);
     }).detach();
@@ -68,23 +64,21 @@ void watch_while_finalizing() {
   }
 }
 
-void end_mpi() {
-  // A forked child runs this too, but MPI is its parent's.
-  if (::getpid() != started_by) return;
+void MpiEnvironment::finalize() {
+  // A forked child runs this too, but MPI belongs to its parent.
+  if (::getpid() != started_by_) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
   if (must_abort()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   watch_while_finalizing();
   MPI_Finalize();
-  finalized_here = true;
+  finalized_here_ = true;
 }
-
-}  // namespace
 
 bool built_with_mpi() { return true; }
 
-void start_mpi(int argc, char** argv) {
+void MpiEnvironment::start(int argc, char** argv) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0)
@@ -93,13 +87,12 @@ void start_mpi(int argc, char** argv) {
   MPI_Initialized(&initialized);
   int provided = MPI_THREAD_SINGLE;
   if (initialized == 0) {
-    // Kolo's own thread asks MPI for progress beside a thread that computes, often on the same
-    // core: Open MPI is to give the core away where it finds nothing. The user's own choice stands.
+    // Kolo's own thread polls MPI beside a thread that computes, often on the same core, so Open
+    // MPI should yield the core when it finds nothing. A value that the user has set stays.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
     node::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
-    started_by = ::getpid();
-    std::atexit(end_mpi);
-    started_here = true;
+    started_by_ = ::getpid();
+    std::atexit(Callbacks::on_exit);
   } else {
     MPI_Query_thread(&provided);
   }
@@ -112,7 +105,7 @@ void start_mpi(int argc, char** argv) {
         "session; or leave MPI to Kolo");
 }
 
-bool mpi_has_company() {
+bool MpiEnvironment::has_company() {
   int initialized = 0;
   int finalized = 0;
   int size = 1;
@@ -122,7 +115,7 @@ bool mpi_has_company() {
          MPI_Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS && size > 1;
 }
 
-void require_whole_world() {
+void MpiEnvironment::require_whole_world() const {
   if (any_ends(0))
     throw BackendError(
         "the process of another rank has ended, and a job started by mpirun cannot continue "
@@ -133,27 +126,29 @@ void require_whole_world() {
   require_all_processes(size);
 }
 
-void before_mpi_ends(void (*end)()) {
-  if (started_here || std::exchange(end_what_needs_mpi, end) != nullptr) return;
+void MpiEnvironment::before_end(void (*end)()) {
+  if (started_by_ != 0 || std::exchange(end_what_needs_mpi_, end) != nullptr) return;
   int key = MPI_KEYVAL_INVALID;
   node::check_mpi(
-      MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &key, /*state=*/nullptr),
+      MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, Callbacks::on_finalize, &key, /*state=*/this),
       "MPI_Comm_create_keyval");
   node::check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, /*value=*/nullptr), "MPI_Comm_set_attr");
 }
 
-void abort_at_exit(bool for_good) {
-  abort_instead = true;
-  if (for_good) requests_are_left = true;
+void MpiEnvironment::abort_at_exit(bool for_good) {
+  abort_instead_ = true;
+  if (for_good) requests_are_left_ = true;
 }
 
-void expect_no_abort(int ranks) {
+void MpiEnvironment::expect_no_abort(int ranks) {
   int all = 0;
   if (MPI_Comm_size(MPI_COMM_WORLD, &all) == MPI_SUCCESS && ranks == all)
-    abort_instead = requests_are_left.load();
+    abort_instead_ = requests_are_left_.load();
 }
 
-void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }
+void MpiEnvironment::watch_at_exit(std::vector<node::FileDescriptor> processes) {
+  watched_ = std::move(processes);
+}
 
 std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "kolo/error.hpp"
-#include "node/mpi_codes.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -22,6 +22,23 @@ Communicator duplicate_world(MPI_Comm given) {
 }
 
 }  // namespace
+
+Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
+  if (comm_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+}
+
+Communicator Communicator::duplicate(MPI_Comm comm) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  node::check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+  return Communicator(copy);
+}
+
+Communicator::~Communicator() {
+  if (comm_ == MPI_COMM_NULL) return;
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Comm_free(&comm_);
+}
 
 MpiRendezvous::MpiRendezvous(MPI_Comm comm) : world_(duplicate_world(comm)) {
   check_mpi(MPI_Comm_rank(world_.get(), &rank_), "MPI_Comm_rank");
@@ -61,8 +78,8 @@ void MpiRendezvous::check() {
             "MPI_Iprobe");
 }
 
-// MPI may keep a message until it has a connection and is called again, and from now on it may not
-// be called. Connections that were made for the first barrier carry the second at once.
+// MPI may keep a message until it has a connection and is called again, but the session may not
+// call it again. The second barrier is sent at once over the connections of the first.
 void MpiRendezvous::settle() {
   for (int i = 0; i < 2; ++i) check_mpi(MPI_Barrier(world_.get()), "MPI_Barrier");
 }

@@ -1,33 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of an MPI communicator, as those of a session that starts.
+// The rendezvous of ranks that MPI has started, and communicators of MPI.
 #pragma once
 
 #include <mpi.h>
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/rendezvous.hpp"
-#include "session/job/communicator.hpp"
 
 namespace kolo::internal::session {
 
-/// MPI notices no lost rank: a call waits for it.
+/// The communicator that the program has given to `init`.
+struct GivenCommunicator {
+  MPI_Comm comm;
+};
+
+/// A communicator that is freed at the end of scope. Its errors are returned, not fatal.
+class Communicator {
+ public:
+  /// Takes over `comm`.
+  explicit Communicator(MPI_Comm comm);
+  static Communicator duplicate(MPI_Comm comm);
+  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
+  ~Communicator();
+
+  [[nodiscard]] MPI_Comm get() const { return comm_; }
+  /// Never frees the communicator: requests on it may never complete.
+  void leak() { comm_ = MPI_COMM_NULL; }
+
+ private:
+  MPI_Comm comm_;
+};
+
+/// The ranks of a communicator. A call waits for a lost rank forever, since MPI does not notice it.
 class MpiRendezvous : public rendezvous::Rendezvous {
  public:
-  /// Collective over `comm`; MPI_COMM_NULL: over all ranks. Throws InvalidArgument for an
-  /// intercommunicator.
+  /// Collective over the ranks of `comm`, or over all ranks if it is MPI_COMM_NULL. Throws
+  /// InvalidArgument for an intercommunicator.
   explicit MpiRendezvous(MPI_Comm comm);
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::vector<rendezvous::Bytes> gather_all(std::span<const std::byte> mine) override;
   [[nodiscard]] std::vector<int> ranks_of_machine() override;
-  /// Lets MPI send what others still wait for before they come to where this rank is.
+  /// Lets MPI send what other ranks wait for.
   void check() override;
   void settle() override;
 
-  /// A communicator of the same ranks that carries nothing else. Collective.
+  /// A new communicator of the same ranks. Collective.
   [[nodiscard]] Communicator duplicate() const { return Communicator::duplicate(world_.get()); }
 
  private:

@@ -6,9 +6,10 @@
 #include <chrono>
 #include <utility>
 
+#include "backend/internode/internode_backend.hpp"
 #include "node/error_codes.hpp"
 #include "node/processors.hpp"
-#include "session/startup/host_memory.hpp"
+#include "node/status_page.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -16,6 +17,13 @@ namespace {
 // All ranks end their sessions at about the same time.
 constexpr std::chrono::seconds patience_to_close{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t line = 64;
+
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 /// Over MPI, unless there is another. While there are no sockets, MPI is polled anyway.
 std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger::Messenger> fabric,
@@ -27,6 +35,19 @@ std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger
 }
 
 }  // namespace
+
+HostMemory lay_out_memory(bool several_hosts) {
+  HostMemory memory{};
+  // Batches between hosts have larger pieces.
+  memory.slot_bytes = several_hosts ? backend::InterNodeBackend::default_slot_bytes
+                                    : backend::ShmBackend::default_piece_bytes;
+  memory.backend = rounded_up(transport::ShmTransport::bytes_needed(), page);
+  memory.board =
+      rounded_up(memory.backend + backend::ShmBackend::bytes_needed(memory.slot_bytes), line);
+  memory.status = memory.board + sizeof(SharedPlanBoard::Word);
+  memory.bytes = memory.status + sizeof(node::StatusPage);
+  return memory;
+}
 
 CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
                    const Topology& topology, std::unique_ptr<node::LocalGroup> local_peers,

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,19 @@
 #include "transport/socket_transport.hpp"
 
 namespace kolo::internal::session {
+
+/// The layout of the memory that each rank shares with its host: the same on all ranks of a host.
+/// Offsets in bytes.
+struct HostMemory {
+  std::size_t rings = 0;  // of the transport
+  std::size_t backend;
+  std::size_t board;        // the word of the plan board
+  std::size_t status;       // the status page
+  std::size_t bytes;        // the total
+  std::int64_t slot_bytes;  // the length of the backend's slots
+};
+
+[[nodiscard]] HostMemory lay_out_memory(bool several_hosts);
 
 /// If all ranks are local_peers MPI is not called any more, but for Adasum. With sockets between
 /// hosts it is called only for data, and not even for that if libfabric carries data. Without
@@ -59,14 +73,15 @@ class CpuLinks : public Links {
   [[nodiscard]] std::optional<Failure> interruption() const override {
     return find_interruption_ ? find_interruption_() : std::nullopt;
   }
-  void accuse(const RankSet& awaited, const std::string& reason) override {
-    if (accuse_) accuse_(awaited, reason);
+  void report_awaited(const RankSet& awaited, const std::string& reason) override {
+    if (report_awaited_) report_awaited_(awaited, reason);
   }
-  using Accuse = std::function<void(const RankSet&, const std::string&)>;
+  using ReportAwaited = std::function<void(const RankSet&, const std::string&)>;
   /// `find_interruption` must not block. Before the session starts.
-  void watch(std::function<std::optional<Failure>()> find_interruption, Accuse accuse) {
+  void watch(std::function<std::optional<Failure>()> find_interruption,
+             ReportAwaited report_awaited) {
     find_interruption_ = std::move(find_interruption);
-    accuse_ = std::move(accuse);
+    report_awaited_ = std::move(report_awaited);
   }
 
  private:
@@ -97,7 +112,7 @@ class CpuLinks : public Links {
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are local_peers
   std::function<std::optional<Failure>()> find_interruption_{};
-  Accuse accuse_{};
+  ReportAwaited report_awaited_{};
   CpuTransport transport_;
   backend::CpuRouter backend_;
 };

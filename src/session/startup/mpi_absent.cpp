@@ -9,13 +9,13 @@ namespace kolo::internal::session {
 
 bool built_with_mpi() { return false; }
 std::string mpi_library() { return {}; }
-void start_mpi(int /*argc*/, char** /*argv*/) {}
-bool mpi_has_company() { return false; }
-void require_whole_world() {}
-void before_mpi_ends(void (* /*end*/)()) {}
-void abort_at_exit(bool /*for_good*/) {}
-void expect_no_abort(int /*ranks*/) {}
-void watch_at_exit(std::vector<node::FileDescriptor> /*processes*/) {}
+void MpiEnvironment::start(int /*argc*/, char** /*argv*/) {}
+bool MpiEnvironment::has_company() { return false; }
+void MpiEnvironment::require_whole_world() const {}
+void MpiEnvironment::before_end(void (* /*end*/)()) {}
+void MpiEnvironment::abort_at_exit(bool /*for_good*/) {}
+void MpiEnvironment::expect_no_abort(int /*ranks*/) {}
+void MpiEnvironment::watch_at_exit(std::vector<node::FileDescriptor> /*processes*/) {}
 
 std::shared_ptr<Engine> start_engine_over_mpi(const StartArguments& /*arguments*/) {
   throw BackendError("this build of Kolo is without MPI");

@@ -4,7 +4,6 @@
 #include <mpi.h>
 
 #include "messenger/mpi_messenger.hpp"
-#include "session/job/communicator.hpp"
 #include "session/job/mpi_rendezvous.hpp"
 #include "session/startup/start.hpp"
 #include "transport/mpi_transport.hpp"

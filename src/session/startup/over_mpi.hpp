@@ -33,7 +33,7 @@ class OverMpi {
   int max_tag = 0;  // as for MpiMessenger
 };
 
-/// Collective over all ranks, after `start_mpi`. Throws as `start_engine`.
+/// Collective over all ranks, after `MpiEnvironment::start`. Throws as `start_engine`.
 [[nodiscard]] std::shared_ptr<Engine> start_engine_over_mpi(const StartArguments& arguments);
 
 }  // namespace kolo::internal::session

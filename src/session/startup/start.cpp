@@ -24,18 +24,17 @@
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/data_network.hpp"
 #include "session/startup/gather.hpp"
-#include "session/startup/host_memory.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
 using rendezvous::Rendezvous;
 
-/// The sessions of an elastic job keep the files of those before them, of a lost one say.
+/// Numbers the files of an elastic job's sessions, so that each session keeps those before it.
 std::string path_of_session(const std::string& path) {
-  const bool is_first = !is_elastic_job() || generation_of_job() == 1;
-  return is_first || path == "stderr" ? path
-                                      : diagnostics::path_of_session(path, generation_of_job());
+  const JobMembership& job = this_job().membership;
+  const bool is_first = !job.is_elastic() || job.generation() == 1;
+  return is_first || path == "stderr" ? path : diagnostics::path_of_session(path, job.generation());
 }
 
 EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
@@ -80,14 +79,11 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
   });
 }
 
-/// The heap of the last session, if the program has tensors in it: then the ranks of the next
-/// session read them where they lie, too.
-std::weak_ptr<node::SharedHeap>& last_heap = *new std::weak_ptr<node::SharedHeap>;
-
 void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   if (own.settings.cpu_operations == CpuOperations::mpi) return;
   attempt(own.no_memory, [&] {
     const HostMemory layout = lay_out_memory(position.local_size < size);
+    std::weak_ptr<node::SharedHeap>& last_heap = this_job().last_heap;
     if (auto heap = last_heap.lock()) {
       own.memory.emplace(layout.bytes, std::move(heap));
     } else {
@@ -317,7 +313,11 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
   world.settle();
-  if (!has_mpi) links->watch(find_interruption, accuse_awaited);
+  if (!has_mpi)
+    links->watch([] { return this_job().membership.find_interruption(); },
+                 [](const RankSet& ranks, const std::string& reason) {
+                   this_job().membership.report_awaited(ranks, reason);
+                 });
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/job/job_membership.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/error.hpp"
+#include "kolo/version.hpp"
+#include "rendezvous/tcp_server.hpp"
+#include "session/job/launcher.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+using rendezvous::ClientOptions;
+
+// Time for all processes to start and connect.
+constexpr std::chrono::seconds start_timeout{600};
+// After that time without an answer, a rank logs where it looks for rank 0.
+constexpr std::chrono::seconds patience_with_server{10};
+// kolorun ends its processes when it ends. A process that it cannot reach ends by itself.
+constexpr std::chrono::seconds patience_without_kolorun{5};
+
+/// The client options under torchrun or srun: the same on all ranks but for the rank.
+ClientOptions options_without_server(const ServerlessJob& job) {
+  const char* const secret = std::getenv(rendezvous::secret_variable);
+  if (secret == nullptr && job.rank == 0 && !job.has_one_host())
+    log(LogLevel::warning,
+        fmt::format("any process that can reach port {} may join the job; to prevent this, set {} "
+                    "to the same 64 hex digits on all processes",
+                    job.port, rendezvous::secret_variable));
+  return {.server = {job.host, job.port},
+          .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
+          .wanted_rank = job.rank,
+          .version = std::string(version),
+          .connect_timeout = start_timeout,
+          .while_connecting = [at = rendezvous::Endpoint{job.host, job.port}, said = false,
+                               begin = std::chrono::steady_clock::now()]() mutable {
+            if (said || std::chrono::steady_clock::now() - begin < patience_with_server) return;
+            said = true;
+            log(LogLevel::warning,
+                fmt::format("no answer yet from {}, where rank 0 listens; the next {} s are for it "
+                            "to start",
+                            rendezvous::to_string(at),
+                            std::chrono::seconds(start_timeout - patience_with_server).count()));
+          }};
+}
+
+}  // namespace
+
+/// The server on a thread of its own. If all ranks are on one host, no other host can reach it.
+class JobMembership::OwnServer {
+ public:
+  OwnServer(const ServerlessJob& job, const rendezvous::Secret& secret)
+      : server_({.secret = secret,
+                 .version = std::string(version),
+                 .np = job.size,
+                 .has_agents = false,
+                 .start_timeout = start_timeout},
+                {job.has_one_host() ? job.host : "", job.port},
+                [](LogLevel level, const std::string& text) { log(level, text); }) {
+    // The program's own threads must receive its signals.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { server_.run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~OwnServer() {
+    server_.stop();
+    thread_.join();
+  }
+  OwnServer& operator=(OwnServer&&) = delete;
+
+ private:
+  rendezvous::TcpServer server_;
+  std::thread thread_{};
+};
+
+JobMembership::JobMembership() = default;
+JobMembership::~JobMembership() = default;
+
+void JobMembership::connect() {
+  if (started_by_kolorun()) {
+    connection_.emplace(*rendezvous::read_environment(std::string(version)));
+    by_kolorun_ = true;
+    return;
+  }
+  const ServerlessJob job = find_serverless_job().value();
+  const ClientOptions options = options_without_server(job);
+  if (job.rank == 0 && !server_) try {
+      server_ = std::make_unique<OwnServer>(job, options.secret);
+    } catch (const BackendError& error) {
+      throw BackendError(
+          fmt::format("{}. Set KOLO_RENDEZVOUS_PORT, the same for all processes", error.what()));
+    }
+  connection_.emplace(options);
+}
+
+rendezvous::Rendezvous& JobMembership::join_generation() {
+  if (completed_)
+    throw InvalidArgument(
+        "an elastic job cannot start a session after kolo::elastic::run returns, because other "
+        "processes may have exited. Do the remaining work before the session ends");
+  try {
+    if (!connection_) connect();
+    connection_->join(commit_, std::exchange(in_order_, false));
+  } catch (const ShutDown&) {
+    // A process that comes after the others have done their work is ended by its kolorun. Nothing
+    // went wrong, and the program need not handle this.
+    if (by_kolorun_ && connection_ && connection_->came_too_late())
+      std::this_thread::sleep_for(patience_without_kolorun);
+    throw;
+  }
+  return *connection_;
+}
+
+std::string JobMembership::announced_change() {
+  const std::lock_guard lock(mutex_);
+  return connection_ ? connection_->announcement().value_or("") : "";
+}
+
+bool JobMembership::is_interrupted() {
+  const std::lock_guard lock(mutex_);
+  return connection_ && connection_->interrupted();
+}
+
+// After the end of kolorun nobody may end this process, for example if it is the child of a shell.
+// The ranks of torchrun do not need their server once the session has begun.
+std::optional<Failure> JobMembership::find_end_of_kolorun() {
+  if (!by_kolorun_ || !connection_->is_closed()) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  if (!without_kolorun_since_) without_kolorun_since_ = now;
+  if (now - *without_kolorun_since_ < patience_without_kolorun) return std::nullopt;
+  return Failure{FailureKind::backend, "kolorun has ended: " + connection_->why_closed()};
+}
+
+std::optional<Failure> JobMembership::find_interruption() noexcept {
+  try {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || !connection_) return std::nullopt;
+    if (auto end = find_end_of_kolorun()) return end;
+    if (!connection_->is_elastic()) return std::nullopt;
+    const auto& over = connection_->interruption();
+    if (!over) return std::nullopt;
+    return Failure{FailureKind::peer_left, over->reason, "",
+                   RankSet::of(std::vector<int>(over->ranks.begin(), over->ranks.end()))};
+  } catch (const std::exception&) {
+    return std::nullopt;  // the next call of the program reports it
+  }
+}
+
+void JobMembership::report_failure(const std::vector<int>& ranks, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (connection_) connection_->report_failure(ranks, reason, /*stalled=*/false);
+}
+
+void JobMembership::report_stalled(const std::vector<int>& ranks, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (connection_) connection_->report_failure(ranks, reason, /*stalled=*/true);
+}
+
+void JobMembership::report_awaited(const RankSet& ranks, const std::string& reason) noexcept {
+  try {
+    if (is_elastic()) report_stalled(ranks.to_vector(), reason);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("could not report to the rendezvous server which ranks this rank waits for: ") +
+            error.what());
+  }
+}
+
+void JobMembership::declare_begun() {
+  const std::lock_guard lock(mutex_);
+  if (connection_) connection_->declare_begun();
+}
+
+void JobMembership::declare_complete() {
+  const std::lock_guard lock(mutex_);
+  if (!connection_) return;
+  connection_->declare_complete();
+  completed_ = connection_->is_elastic();
+}
+
+void JobMembership::fail(const std::string& reason) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (connection_) connection_->fail(reason);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("could not report to the rendezvous server that this process failed: ") +
+            error.what());
+  }
+}
+
+void JobMembership::leave(int status) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (connection_ && status == 0) connection_->leave();
+    server_.reset();
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("could not report to the rendezvous server that this process ended: ") +
+            error.what());
+  }
+}
+
+}  // namespace kolo::internal::session
