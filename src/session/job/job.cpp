@@ -19,7 +19,7 @@
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
-#include "rendezvous/tcp_server.hpp"
+#include "rendezvous/server/tcp_server.hpp"
 #include "session/job/launcher.hpp"
 
 namespace kolo::internal::session {
