@@ -4,7 +4,7 @@
 #include "../rendezvous/introduce.hpp"
 #include "../rendezvous/samples.hpp"
 #include "rendezvous/codec.hpp"
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 #include "target.hpp"
 
 namespace kolo::internal::fuzz {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "introduce.hpp"
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {

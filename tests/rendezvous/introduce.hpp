@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 #include "rendezvous/proof.hpp"
 
 namespace kolo::internal::rendezvous {

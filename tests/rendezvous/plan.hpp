@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 #include "rendezvous/proof.hpp"
 
 namespace kolo::internal::rendezvous {

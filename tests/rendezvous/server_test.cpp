@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kolorun has the server do: signals, hosts that go and return, and what it says of strangers.
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "introduce.hpp"
-#include "rendezvous/refusals.hpp"
+#include "rendezvous/server/refusals.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {

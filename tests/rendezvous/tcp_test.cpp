@@ -17,7 +17,7 @@
 #include "job_secret.hpp"
 #include "kolo/error.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
-#include "rendezvous/tcp_server.hpp"
+#include "rendezvous/server/tcp_server.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {

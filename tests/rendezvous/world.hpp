@@ -14,7 +14,7 @@
 
 #include "judge.hpp"
 #include "plan.hpp"
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -18,7 +18,7 @@
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
 #include "output.hpp"
-#include "rendezvous/cooldown.hpp"
+#include "rendezvous/server/cooldown.hpp"
 #include "serving.hpp"
 
 namespace kolorun {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hosts.hpp"
-#include "rendezvous/server.hpp"
+#include "rendezvous/server/server.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolorun {

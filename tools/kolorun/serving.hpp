@@ -10,7 +10,7 @@
 
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
-#include "rendezvous/tcp_server.hpp"
+#include "rendezvous/server/tcp_server.hpp"
 
 namespace kolorun {
 

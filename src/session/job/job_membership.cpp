@@ -14,7 +14,7 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
-#include "rendezvous/tcp_server.hpp"
+#include "rendezvous/server/tcp_server.hpp"
 #include "session/job/launcher.hpp"
 
 namespace kolo::internal::session {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/tcp_server.hpp"
+#include "rendezvous/server/tcp_server.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>

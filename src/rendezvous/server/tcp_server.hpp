@@ -16,8 +16,8 @@
 
 #include "node/file_descriptor.hpp"
 #include "node/not_inherited.hpp"
-#include "rendezvous/server.hpp"
 #include "rendezvous/connection.hpp"
+#include "rendezvous/server/server.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {

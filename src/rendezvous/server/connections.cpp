@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/connections.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+#include <vector>
+
+#include "rendezvous/proof.hpp"
+
+namespace kolo::internal::rendezvous {
+
+/// The oldest stranger, and one that has sent no hello if there is any: the ranks of a large job
+/// all connect at once, and send their hellos at once.
+std::optional<Link> Connections::next_evicted() const {
+  if (strangers_.size() < options_.max_strangers + static_cast<std::size_t>(options_.max_np))
+    return std::nullopt;
+  return std::ranges::min_element(strangers_, {},
+                                  [&](const auto& entry) {
+                                    return std::tuple(peers_.at(entry.first).hello.has_value(),
+                                                      entry.second, entry.first);
+                                  })
+      ->first;
+}
+
+void Connections::open(Link link, const std::string& from, Time now) {
+  if (const auto evicted = next_evicted()) {
+    note_refusal(peers_.at(*evicted).from, "too many connections have not identified themselves",
+                 now);
+    close(*evicted);
+  }
+  peers_.emplace(link, Peer{.from = from});
+  strangers_.emplace(link, now);
+}
+
+const Peer* Connections::find(Link link) const {
+  const auto found = peers_.find(link);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+std::optional<Hello> Connections::identify(Link link, const Message& message, Time now) {
+  const Peer& peer = peers_.at(link);
+  const auto* const hello = std::get_if<Hello>(&message);
+  const auto* const proof = std::get_if<Proof>(&message);
+  if (!peer.hello && hello != nullptr)
+    challenge(link, *hello);
+  else if (!peer.hello)
+    refuse(link, "its first message is not a hello", now);
+  else if (proof != nullptr && is_proof(*proof, options_.secret, peer.hello->nonce, peer.nonce))
+    return peer.hello;
+  else
+    refuse(link, "the secret is wrong", now);
+  return std::nullopt;
+}
+
+void Connections::challenge(Link link, const Hello& hello) {
+  Bytes nonce(nonce_bytes);
+  for (std::byte& byte : nonce) byte = static_cast<std::byte>(random_());
+  Peer& peer = peers_.at(link);
+  peer.hello = hello;
+  peer.nonce = nonce;
+  actions_.send(link, make_challenge(options_.secret, hello.nonce, nonce));
+}
+
+void Connections::admit(Link link, Role role, ProcessId process) {
+  strangers_.erase(link);
+  Peer& peer = peers_.at(link);
+  peer.role = role;
+  peer.process = process;
+}
+
+void Connections::turn_away(Link link, const Refusal& refusal, Time now) {
+  const Peer& peer = peers_.at(link);
+  // An agent that is to try again does so many times: note only its first refusal.
+  const bool is_news = refusal.retry == Time{} || put_off_.insert(peer.hello->process).second;
+  if (is_news) note_refusal(peer.from, refusal.reason, now);
+  actions_.send(link, refusal);
+  close(link);
+}
+
+void Connections::refuse_late(Time now) {
+  std::vector<Link> late;
+  for (const auto& [link, opened] : strangers_)
+    if (now >= opened + options_.hello_timeout) late.push_back(link);
+  for (const Link link : late) refuse(link, "it does not identify itself", now);
+}
+
+std::optional<Time> Connections::next_time() const {
+  if (strangers_.empty()) return std::nullopt;
+  const auto oldest =
+      std::ranges::min_element(strangers_, {}, [](const auto& entry) { return entry.second; });
+  return oldest->second + options_.hello_timeout;
+}
+
+std::optional<Peer> Connections::drop(Link link, const std::string& reason, Time now) {
+  const auto found = peers_.find(link);
+  if (found == peers_.end()) return std::nullopt;
+  const Peer peer = found->second;
+  peers_.erase(found);
+  strangers_.erase(link);
+  if (peer.role) return peer;
+  note_refusal(peer.from, peer.hello ? "the secret is wrong, or it gave up: " + reason : reason,
+               now);
+  return std::nullopt;
+}
+
+void Connections::close(Link link) {
+  actions_.close(link);
+  peers_.erase(link);
+  strangers_.erase(link);
+}
+
+void Connections::send_to_admitted(const std::shared_ptr<const Message>& message) {
+  for (const auto& [link, peer] : peers_)
+    if (peer.role) actions_.send(link, message);
+}
+
+void Connections::refuse(Link link, const std::string& reason, Time now) {
+  note_refusal(peers_.at(link).from, reason, now);
+  actions_.send(link, Refusal{reason});
+  close(link);
+}
+
+void Connections::note_refusal(const std::string& from, const std::string& reason, Time now) {
+  if (auto line = refusals_.line(from, reason, now))
+    actions_.note(LogLevel::warning, std::move(*line));
+}
+
+}  // namespace kolo::internal::rendezvous

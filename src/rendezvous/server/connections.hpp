@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections of the rendezvous server. Each is a stranger until it proves that it knows the
+// secret.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "rendezvous/server/actions.hpp"
+#include "rendezvous/server/refusals.hpp"
+#include "rendezvous/server/server_options.hpp"
+
+namespace kolo::internal::rendezvous {
+
+struct Peer {
+  std::string from;              // the address, for people
+  std::optional<Hello> hello{};  // the server has answered it with a challenge
+  Bytes nonce{};                 // the nonce of that challenge
+  std::optional<Role> role{};    // none: a stranger
+  ProcessId process = 0;
+};
+
+class Connections {
+ public:
+  /// `random` draws the nonces. The options and actions outlive this object.
+  Connections(const ServerOptions& options, std::function<std::uint64_t()> random, Actions& actions)
+      : options_(options), random_(std::move(random)), actions_(actions) {}
+
+  /// The stranger that the next `open` closes because there are too many; none if it closes none.
+  [[nodiscard]] std::optional<Link> next_evicted() const;
+  void open(Link link, const std::string& from, Time now);
+  [[nodiscard]] const Peer* find(Link link) const;
+
+  /// Handles a stranger's message. Returns the stranger's hello if this message proves that it
+  /// knows the secret.
+  [[nodiscard]] std::optional<Hello> identify(Link link, const Message& message, Time now);
+  /// The stranger takes part in the job. `process`: 0 for an agent.
+  void admit(Link link, Role role, ProcessId process);
+  /// Refuses a stranger that knows the secret, and closes its connection.
+  void turn_away(Link link, const Refusal& refusal, Time now);
+  /// Refuses strangers that have not proved the secret in time.
+  void refuse_late(Time now);
+  [[nodiscard]] std::optional<Time> next_time() const;
+
+  /// Forgets a connection that the other side has closed. Returns its peer if it was admitted.
+  std::optional<Peer> drop(Link link, const std::string& reason, Time now);
+  /// Closes the connection after what was sent has left, and forgets it.
+  void close(Link link);
+  void send_to_admitted(const std::shared_ptr<const Message>& message);
+
+ private:
+  void challenge(Link link, const Hello& hello);
+  void refuse(Link link, const std::string& reason, Time now);
+  void note_refusal(const std::string& from, const std::string& reason, Time now);
+
+  const ServerOptions& options_;
+  std::function<std::uint64_t()> random_;
+  Actions& actions_;
+  std::map<Link, Peer> peers_{};
+  std::map<Link, Time> strangers_{};  // since when they are connected
+  std::set<ProcessId> put_off_{};     // agents that were told to try again
+  Refusals refusals_{};
+};
+
+}  // namespace kolo::internal::rendezvous

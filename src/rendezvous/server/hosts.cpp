@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/hosts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo::internal::rendezvous {
+
+bool Agent::is_idle() const {
+  return std::ranges::all_of(slots, [](ProcessId id) { return id == 0; });
+}
+
+// ---- agents ----
+
+/// As many other agents of its machine take part as when the job began, and at least one.
+bool Hosts::takes_part(const Hello& hello) const {
+  if (hello.machine.empty()) return false;
+  const auto others = std::ranges::count_if(agents_, [&](const auto& entry) {
+    const Hello& other = entry.second.hello;
+    return other.machine == hello.machine && (other.process == 0 || other.process != hello.process);
+  });
+  const auto at_start = machines_.find(hello.machine);
+  return others >= std::max(1, at_start == machines_.end() ? 0 : at_start->second);
+}
+
+std::optional<Refusal> Hosts::find_refusal(const Hello& hello) const {
+  if (!options_.has_agents) return Refusal{"this job has no agents"};
+  if (hello.slots <= 0) return Refusal{"an agent without slots"};
+  if (!hello.job.empty() && hello.job != options_.job)
+    return Refusal{
+        fmt::format("this server runs job {}, but the agent belongs to job {}; use a different "
+                    "port for each job",
+                    options_.job, hello.job)};
+  if (!started_ || !takes_part(hello)) return std::nullopt;
+  if (!options_.elastic)
+    return Refusal{
+        "the job has begun, and this host already takes part; use a different port for each job"};
+  // The other agent may have been killed or cut off: then its lease ends.
+  return Refusal{"this host already takes part; use a different port for each job",
+                 options_.lease + options_.lease / 4};
+}
+
+std::optional<Link> Hosts::find_earlier(const Hello& hello) const {
+  const auto found = std::ranges::find_if(agents_, [&](const auto& entry) {
+    return hello.process != 0 && entry.second.hello.process == hello.process;
+  });
+  return found == agents_.end() ? std::nullopt : std::optional(found->first);
+}
+
+void Hosts::add(Link link, const Hello& hello, Time now) {
+  Agent agent{.hello = hello, .heard = now};
+  agent.slots.resize(static_cast<std::size_t>(hello.slots), 0);
+  agents_.emplace(link, std::move(agent));
+}
+
+Agent* Hosts::find(Link link) {
+  const auto found = agents_.find(link);
+  return found == agents_.end() ? nullptr : &found->second;
+}
+
+std::optional<Agent> Hosts::take(Link link) {
+  auto node = agents_.extract(link);
+  return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
+}
+
+std::vector<Link> Hosts::silent(Time now) const {
+  std::vector<Link> links;
+  for (const auto& [link, agent] : agents_)
+    if (now >= agent.heard + options_.lease) links.push_back(link);
+  return links;
+}
+
+std::vector<Link> Hosts::find_host(const std::string& name) const {
+  std::vector<Link> links;
+  for (const auto& [link, agent] : agents_)
+    if (agent.hello.host == name) links.push_back(link);
+  return links;
+}
+
+bool Hosts::is_any_removed() const {
+  return std::ranges::any_of(agents_, [](const auto& entry) { return entry.second.removing; });
+}
+
+bool Hosts::is_removed(const Process& process) const {
+  const auto found = process.agent ? agents_.find(*process.agent) : agents_.end();
+  return found != agents_.end() && found->second.removing;
+}
+
+std::vector<Link> Hosts::idle_removed() const {
+  std::vector<Link> links;
+  for (const auto& [link, agent] : agents_)
+    if (agent.removing && agent.is_idle()) links.push_back(link);
+  return links;
+}
+
+std::vector<Link> Hosts::staying_in_order() const {
+  std::vector<Link> links;
+  for (const auto& [link, agent] : agents_)
+    if (!agent.removing) links.push_back(link);
+  std::ranges::stable_sort(links, {},
+                           [&](Link link) { return agents_.at(link).hello.wanted_rank; });
+  return links;
+}
+
+std::optional<Time> Hosts::next_time(Time now) const {
+  std::optional<Time> next;
+  const auto consider = [&](std::optional<Time> time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  for (const auto& [link, agent] : agents_) consider(agent.heard + options_.lease);
+  if (options_.has_agents && !started_ && !noted_waiting_) consider(patience_for_hosts);
+  if (options_.elastic && started_) consider(cooldown_.next(now));
+  return next;
+}
+
+// ---- their processes ----
+
+void Hosts::start_processes(Time now) {
+  if (!started_)
+    start_first(now);
+  else if (options_.elastic)
+    start_more(now);
+}
+
+/// Starts all processes at once, so that each knows its rank and the number of ranks.
+void Hosts::start_first(Time now) {
+  const std::vector<Link> links = staying_in_order();
+  int slots = 0;
+  for (const Link link : links) slots += agents_.at(link).hello.slots;
+  if (slots < (now < options_.start_timeout ? options_.np : options_.min_np)) {
+    note_waiting(now);
+    return;
+  }
+  started_ = true;
+  started_at_ = now;
+  for (const Link link : links) ++machines_[agents_.at(link).hello.machine];
+  const int size = started_size_ = std::min(slots, options_.max_np);
+  int rank = 0;
+  for (const Link link : links) {
+    Start start;
+    const int local_size = std::min(agents_.at(link).hello.slots, size - rank);
+    for (int i = 0; i < local_size; ++i) launch(link, start, rank++, size);
+    for (Launch& each : start.launches) each.local_size = local_size;
+    if (local_size > 0) actions_.send(link, std::move(start));
+  }
+}
+
+void Hosts::note_waiting(Time now) {
+  if (now < patience_for_hosts || std::exchange(noted_waiting_, true)) return;
+  std::string hosts;
+  int slots = 0;
+  for (const auto& [link, agent] : agents_) {
+    slots += agent.hello.slots;
+    hosts += fmt::format(" {}:{}", agent.hello.host, agent.hello.slots);
+  }
+  actions_.note(LogLevel::warning,
+                fmt::format("waiting for hosts: {} of {} slots are available{}{}", slots,
+                            options_.np, hosts.empty() ? "" : ":", hosts));
+}
+
+void Hosts::start_more(Time now) {
+  auto running = std::ranges::count_if(processes_.all(), [](const auto& entry) {
+    return entry.second.stage != Stage::left && entry.second.stage != Stage::lost;
+  });
+  for (const Link link : staying_in_order()) {
+    if (running >= options_.max_np) return;
+    const Agent& agent = agents_.at(link);
+    if (cooldown_.rests(agent.hello.host, now)) continue;
+    Start start;
+    while (running < options_.max_np && std::ranges::count(agent.slots, ProcessId{0}) > 0) {
+      launch(link, start, -1, options_.np);
+      start.launches.back().local_size = agent.hello.slots;
+      ++running;
+    }
+    if (!start.launches.empty()) actions_.send(link, std::move(start));
+  }
+}
+
+void Hosts::launch(Link link, Start& start, std::int32_t rank, std::int32_t size) {
+  std::vector<ProcessId>& slots = agents_.at(link).slots;
+  const auto slot = std::ranges::find(slots, ProcessId{0});
+  *slot = processes_.launch(link, rank).id;
+  start.launches.push_back({.process = *slot,
+                            .rank = rank,
+                            .size = size,
+                            .local_rank = static_cast<std::int32_t>(slot - slots.begin())});
+}
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/server.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+constexpr std::chrono::seconds patience_after_exit{1};
+// Agents stay away until the next job at this address, while the last agents of this job end.
+constexpr std::chrono::hours until_the_next_job{24};
+
+ServerOptions complete(ServerOptions options) {
+  if (!options.elastic) options.min_np = options.max_np = options.np;
+  return options;
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options, std::function<std::uint64_t()> random)
+    : options_(complete(options)), connections_(options_, std::move(random), actions_) {}
+
+// ---- connections ----
+
+void Server::on_message(Link link, const Message& message, Time now) {
+  const Peer* const peer = connections_.find(link);
+  if (peer == nullptr) return;
+  if (!peer->role) {
+    if (const auto hello = connections_.identify(link, message, now)) greet(link, *hello, now);
+  } else if (finished()) {
+    return;
+  } else if (Agent* const agent = hosts_.find(link)) {
+    handle_agent(link, *agent, message, now);
+  } else if (Process* const process = processes_.find(peer->process)) {
+    handle(*process, message, now);
+  }
+  settle(now);
+}
+
+void Server::on_close(Link link, const std::string& reason, Time now) {
+  if (connections_.find(link) == nullptr) return;
+  const std::optional<Peer> peer = connections_.drop(link, reason, now);
+  if (peer && finished()) {
+    static_cast<void>(hosts_.take(link));
+  } else if (peer && *peer->role == Role::agent) {
+    lose_agent(link, reason, now);
+  } else if (Process* const process = peer ? processes_.find(peer->process) : nullptr) {
+    process->link.reset();
+    processes_.mark_dirty();
+    if (process->exited)
+      judge_exit(*process, now);
+    else
+      lose(*process, reason, Fault::own, now);
+  }
+  settle(now);
+}
+
+std::optional<Refusal> Server::find_refusal(const Hello& hello) const {
+  if (finished()) return Refusal{"the job is over", until_the_next_job};
+  if (hello.version != options_.version)
+    return Refusal{fmt::format("it uses Kolo {}, and this job Kolo {}: use one version everywhere",
+                               hello.version, options_.version)};
+  if (hello.role == Role::agent) return hosts_.find_refusal(hello);
+  return processes_.find_refusal(hello, generation() > 0);
+}
+
+/// The peer knows the secret; others learn nothing.
+void Server::greet(Link link, const Hello& hello, Time now) {
+  if (const std::optional<Refusal> refusal = find_refusal(hello)) {
+    connections_.turn_away(link, *refusal, now);
+    return;
+  }
+  ProcessId id = 0;
+  if (hello.role == Role::agent) {
+    if (const std::optional<Link> earlier = hosts_.find_earlier(hello)) {
+      actions_.send(*earlier, Refusal{"it has come again by another connection"});
+      connections_.close(*earlier);
+      lose_agent(*earlier, "it has come again", now);
+    }
+    hosts_.add(link, hello, now);
+  } else {
+    id = processes_.greet(link, hello).id;
+    outcome_.note_greeted();
+  }
+  connections_.admit(link, hello.role, id);
+  actions_.send(link, Welcome{options_.lease, id, options_.elastic});
+}
+
+// ---- agents ----
+
+void Server::handle_agent(Link link, Agent& agent, const Message& message, Time now) {
+  agent.heard = now;
+  if (const auto* exited = std::get_if<Exited>(&message)) {
+    on_exit(link, agent, *exited, now);
+  } else if (const auto* alive = std::get_if<Keepalive>(&message)) {
+    actions_.send(link, *alive);
+  } else if (const auto* removal = std::get_if<Removal>(&message)) {
+    remove_agent(agent, removal->reason);
+  } else {
+    connections_.close(link);
+    lose_agent(link, "it sent a message that is not for an agent to send", now);
+  }
+}
+
+void Server::on_exit(Link link, Agent& agent, const Exited& exited, Time now) {
+  Process* const process = processes_.find(exited.process);
+  if (process == nullptr || process->agent != link || process->exited) return;
+  std::ranges::replace(agent.slots, process->id, ProcessId{0});
+  process->exited = true;
+  process->status = exited.status;
+  processes_.mark_dirty();
+  // Its last messages may still be on the way, until its connection closes.
+  if (process->link && process->stage != Stage::left)
+    processes_.await_close(*process, now + patience_after_exit);
+  else
+    judge_exit(*process, now);
+}
+
+void Server::judge_exit(Process& process, Time now) {
+  processes_.end_awaiting_close(process);
+  if (process.stage == Stage::left) {
+    outcome_.note_late_exit(process.status);
+  } else if (process.stage == Stage::launched && process.status == 0 && generation() == 0) {
+    processes_.move(process, Stage::left);
+    outcome_.note_end_without_session();
+  } else if (process.stage == Stage::lost) {
+    process.reason += "; " + describe_exit(process.status);
+  } else {
+    lose(process, describe_exit(process.status), Fault::own, now);
+  }
+  if (const auto end = outcome_.end_as(process)) finish(*end);
+}
+
+void Server::remove_agent(Agent& agent, const std::string& reason) {
+  if (std::exchange(agent.removing, true)) return;
+  actions_.note(LogLevel::info,
+                fmt::format("host {} is to be removed: {}", agent.hello.host, reason));
+  processes_.mark_dirty();
+  generation_.forget_announcement();
+  if (!options_.elastic)
+    finish({1, reason});
+  else if (generation() > 0 && !generation_.can_do_without_removed())
+    actions_.note(LogLevel::warning,
+                  fmt::format("host {} stays until the job can do without it: it needs {} ranks",
+                              agent.hello.host, options_.min_np));
+}
+
+void Server::lose_agent(Link link, const std::string& reason, Time now) {
+  const std::optional<Agent> agent = hosts_.take(link);
+  if (!agent) return;
+  const std::string text = fmt::format("the agent on {} is lost: {}", agent->hello.host, reason);
+  processes_.mark_dirty();
+  actions_.note(LogLevel::warning, text);
+  hosts_.cool_down(*agent, now);
+  for (const ProcessId id : agent->slots) {
+    Process* const process = processes_.find(id);
+    if (process == nullptr) continue;
+    process->exited = true;  // no agent will report it
+    process->agent.reset();
+    lose(*process, text, Fault::none, now);
+  }
+  if (!options_.elastic) finish({1, text});
+}
+
+void Server::remove_host(const std::string& host, const std::string& reason, Time now) {
+  for (const Link link : hosts_.find_host(host)) remove_agent(*hosts_.find(link), reason);
+  settle(now);
+}
+
+void Server::keep_host(const std::string& host, Time now) {
+  for (const Link link : hosts_.find_host(host))
+    if (std::exchange(hosts_.find(link)->removing, false))
+      actions_.note(LogLevel::info, fmt::format("host {} stays", host));
+  settle(now);
+}
+
+void Server::on_signal(int number, Time now) {
+  for (const auto& [link, agent] : hosts_.agents()) actions_.send(link, Signal{number});
+  if (number == SIGINT || number == SIGTERM || number == SIGHUP) finish({signal_base + number, ""});
+  settle(now);
+}
+
+// ---- processes ----
+
+void Server::handle(Process& process, const Message& message, Time now) {
+  if (const auto* join = std::get_if<Join>(&message)) {
+    on(process, *join, now);
+  } else if (const auto* part = std::get_if<Contribution>(&message)) {
+    on(process, *part, now);
+  } else if (const auto* begun = std::get_if<Begun>(&message)) {
+    if (process.stage == Stage::member && begun->generation == generation())
+      generation_.note_begun();
+  } else if (const auto* completed = std::get_if<Completed>(&message)) {
+    on(process, *completed, now);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    on(process, *leave, now);
+  } else if (const auto* failed = std::get_if<Failed>(&message)) {
+    lose(process, failed->reason, Fault::own, now);
+  } else if (const auto* report = std::get_if<FailureReport>(&message)) {
+    on(process, *report, now);
+  } else if (!std::holds_alternative<Keepalive>(message)) {
+    lose(process, "it sent a message that is not for a process to send", Fault::own, now);
+  }
+}
+
+void Server::on(Process& process, const Join& join, Time now) {
+  const bool is_member = process.stage == Stage::member;
+  if (!is_member && process.stage != Stage::greeted)
+    return lose(process, "it wants to join a second time", Fault::own, now);
+  if (join.generation != (is_member ? generation() : 0))
+    return lose(process,
+                fmt::format("it comes from generation {} of the job, which is at {}",
+                            join.generation, generation()),
+                Fault::own, now);
+  processes_.move(process, Stage::waiting);
+  process.completed = false;
+  process.commit = join.commit;
+  process.joined = now;
+  if (!is_member) return;
+  outcome_.note_commit(join.commit);
+  if (generation_.is_running() && !join.orderly)
+    generation_.break_up(process.name() + " has lost its session", {}, now);
+  generation_.begin_meeting(now);
+}
+
+void Server::on(Process& process, const Contribution& part, Time now) {
+  if (const auto breach = generation_.contribute(process, part, now))
+    lose(process, *breach, Fault::own, now);
+}
+
+void Server::on(Process& process, const Completed& completed, Time now) {
+  // The processes of a fixed job may open sessions afterwards.
+  if (!options_.elastic || process.stage != Stage::member || completed.generation != generation())
+    return;
+  process.completed = true;
+  outcome_.note_completed();
+  // Members that have not come this far may wait for this process.
+  if (generation_.is_meeting()) meet(now);
+}
+
+void Server::on(Process& process, const Leave& /*leave*/, Time now) {
+  const bool was_member = process.is_living_member();
+  processes_.move(process, Stage::left);
+  if (!was_member) return;
+  outcome_.note_departure();
+  // Calls that the others have begun will never have its part.
+  if (generation_.is_running() && generation_.has_calls())
+    generation_.break_up(process.name() + " has left while others start a session", {process.rank},
+                         now);
+}
+
+void Server::on(Process& process, const FailureReport& report, Time now) {
+  if (report.generation != generation() || !process.is_living_member() || process.completed) return;
+  for (const std::int32_t rank : report.ranks) {
+    Process* const reported = generation_.member(rank);
+    if (reported == nullptr || reported == &process || !reported->is_living_member()) continue;
+    if (report.stalled && !reported->completed)
+      stalls_.report(process.id, reported->id, report.reason, now);
+    else if (!report.stalled && reported->stage == Stage::member)
+      lose(*reported, report.reason, Fault::own, now);
+  }
+}
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides who takes part in a job: a state machine without clock, threads or sockets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/server/actions.hpp"
+#include "rendezvous/server/connections.hpp"
+#include "rendezvous/server/generation.hpp"
+#include "rendezvous/server/hosts.hpp"
+#include "rendezvous/server/job_outcome.hpp"
+#include "rendezvous/server/process_table.hpp"
+#include "rendezvous/server/server_options.hpp"
+#include "rendezvous/server/stall_judge.hpp"
+
+namespace kolo::internal::rendezvous {
+
+/// Membership of a job is a sequence of generations, and a generation is one session. Within a
+/// generation the server also carries the collective calls by which a session starts. Times never
+/// decrease from call to call. Not thread-safe.
+class Server {
+ public:
+  /// `random` draws the nonces.
+  Server(const ServerOptions& options, std::function<std::uint64_t()> random);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// The connection that the next `on_open` closes, since too many have not identified themselves;
+  /// none if it closes none. Pass on first what that connection has sent.
+  [[nodiscard]] std::optional<Link> next_evicted() const { return connections_.next_evicted(); }
+  /// `from`: the address of the other side, for people.
+  void on_open(Link link, const std::string& from, Time now) { connections_.open(link, from, now); }
+  void on_message(Link link, const Message& message, Time now);
+  /// The other side has closed the connection, it broke, or it carried an invalid message.
+  void on_close(Link link, const std::string& reason, Time now);
+  /// kolorun has got this signal, which agents pass on. A signal that ends programs ends the job.
+  void on_signal(int number, Time now);
+  /// The hosts of this name leave at the next commit, as if their agents had said so.
+  void remove_host(const std::string& host, const std::string& reason, Time now);
+  /// The hosts of this name stay after all, if they have not left.
+  void keep_host(const std::string& host, Time now);
+  /// Ends the job, which cannot succeed.
+  void end(int status, const std::string& reason, Time now);
+  /// Does what is due. Nothing is due before `next_time`.
+  void on_time(Time now);
+  [[nodiscard]] std::optional<Time> next_time() const;
+
+  /// The actions to carry out, in this order.
+  [[nodiscard]] std::vector<Action> take() { return actions_.take(); }
+
+  [[nodiscard]] bool finished() const { return outcome_.is_finished(); }
+  [[nodiscard]] GenerationNumber generation() const { return generation_.number(); }
+
+ private:
+  /// Whether a loss counts against the host of the process.
+  enum class Fault : std::uint8_t { none, own };
+
+  // server.cpp: connections, agents and messages
+  void greet(Link link, const Hello& hello, Time now);
+  [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello) const;
+  void handle_agent(Link link, Agent& agent, const Message& message, Time now);
+  void on_exit(Link link, Agent& agent, const Exited& exited, Time now);
+  void judge_exit(Process& process, Time now);
+  void remove_agent(Agent& agent, const std::string& reason);
+  void lose_agent(Link link, const std::string& reason, Time now);
+  void handle(Process& process, const Message& message, Time now);
+  void on(Process& process, const Join& join, Time now);
+  void on(Process& process, const Contribution& part, Time now);
+  void on(Process& process, const Completed& completed, Time now);
+  void on(Process& process, const Leave& leave, Time now);
+  void on(Process& process, const FailureReport& report, Time now);
+
+  // server_membership.cpp: losses, and the next generation
+  void lose(Process& process, const std::string& reason, Fault fault, Time now);
+  void settle(Time now);
+  void end_late(Time now);
+  void meet(Time now);
+  void judge_stall(Time now);
+  [[nodiscard]] bool first_generation_is_due(Time now);
+  [[nodiscard]] Time start_deadline() const { return hosts_.started_at() + options_.start_timeout; }
+  [[nodiscard]] bool state_is_lost(const std::vector<Process*>& survivors) const;
+  [[nodiscard]] Generation::Candidates candidates();
+  void dismiss_removed(Generation::Candidates& candidates, Time now);
+  [[nodiscard]] bool has_enough(std::size_t candidates);
+  [[nodiscard]] std::optional<Time> announcement_time() const;
+  void conclude();
+  void finish(const Finish& finish);
+
+  ServerOptions options_;
+  Actions actions_{};
+  Connections connections_;
+  ProcessTable processes_{options_};
+  Hosts hosts_{options_, processes_, actions_};
+  Generation generation_{options_, processes_, hosts_, actions_};
+  StallJudge stalls_{};
+  JobOutcome outcome_{options_};
+  Time last_time_{};
+};
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of the server that decides who is lost, who is in the next generation, and when the job
+// is over.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "rendezvous/server/server.hpp"
+
+namespace kolo::internal::rendezvous {
+
+// ---- losses ----
+
+void Server::lose(Process& process, const std::string& reason, Fault fault, Time now) {
+  if (process.stage == Stage::lost || process.stage == Stage::left) return;
+  const bool was_member = process.is_living_member();
+  const std::string text = fmt::format("{} is lost: {}", process.name(), reason);
+  process.reason = text;
+  processes_.move(process, Stage::lost);
+  outcome_.note_loss(process, was_member);
+  if (was_member) generation_.note_lost();
+  if (process.link) {
+    actions_.send(*process.link, Refusal{reason});
+    connections_.close(*std::exchange(process.link, std::nullopt));
+  }
+  if (process.agent && !process.exited) actions_.send(*process.agent, Kill{process.id, reason});
+  if (const Agent* const agent = process.agent ? hosts_.find(*process.agent) : nullptr;
+      agent != nullptr && fault == Fault::own)
+    hosts_.cool_down(*agent, now);
+  actions_.note(options_.elastic ? LogLevel::warning : LogLevel::info, text);
+  if (was_member && generation_.is_running()) generation_.break_up(text, {process.rank}, now);
+  processes_.end_awaiting_close(process);
+  if (options_.elastic) return;
+  if (!process.agent) finish({1, text});
+  if (const auto end = outcome_.end_as(process)) finish(*end);
+}
+
+/// Ranks that keep the others waiting for too long are lost.
+void Server::end_late(Time now) {
+  for (Process* const late : generation_.late_in_calls(now))
+    lose(*late, "it did not take part in the start of the session", Fault::own, now);
+  if (!generation_.is_meeting_overdue(now)) return;
+  for (Process* const late : generation_.late_in_meeting(now))
+    lose(*late, "it did not join the new session in time", Fault::own, now);
+  meet(now);
+  if (finished() || !generation_.is_meeting_overdue(now) || !generation_.is_broken()) return;
+  finish({1, fmt::format("too few ranks are left: {} of at least {}", candidates().survivors.size(),
+                         options_.min_np)});
+}
+
+void Server::judge_stall(Time now) {
+  const std::optional<Time> at = stalls_.judged_at();
+  if (!at || (now < *at && !generation_.all_have_come())) return;
+  for (const StallJudge::Verdict& verdict : stalls_.judge(processes_, generation_.has_lost()))
+    lose(*processes_.find(verdict.process), verdict.reason, Fault::own, now);
+}
+
+// ---- time ----
+
+void Server::on_time(Time now) {
+  connections_.refuse_late(now);
+  if (!finished()) {
+    for (const Link link : hosts_.silent(now)) {
+      connections_.close(link);
+      lose_agent(link,
+                 fmt::format("it sent nothing for {} s",
+                             std::chrono::duration<double>(options_.lease).count()),
+                 now);
+    }
+    // A child of the process may still have its connection.
+    for (const ProcessId id : processes_.take_overdue(now))
+      if (Process* const process = processes_.find(id)) judge_exit(*process, now);
+    end_late(now);
+  }
+  settle(now);
+}
+
+std::optional<Time> Server::next_time() const {
+  std::optional<Time> next;
+  const auto consider = [&](std::optional<Time> time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  consider(connections_.next_time());
+  if (finished()) return next;
+  consider(hosts_.next_time(last_time_));
+  consider(processes_.next_time());
+  consider(generation_.next_time());
+  if (generation() == 0) consider(start_deadline());
+  consider(stalls_.judged_at());
+  consider(announcement_time());
+  return next;
+}
+
+void Server::settle(Time now) {
+  last_time_ = now;
+  if (!finished()) {
+    if (options_.has_agents && !outcome_.is_ending()) hosts_.start_processes(now);
+    meet(now);
+    if (const std::optional<Time> time = announcement_time(); time && now >= *time)
+      generation_.announce();
+    conclude();
+  }
+  processes_.sweep();
+}
+
+// ---- the next generation ----
+
+void Server::meet(Time now) {
+  judge_stall(now);
+  if (finished() || (generation() > 0 && !generation_.is_meeting())) return;
+  if (generation() == 0 ? !first_generation_is_due(now) : !generation_.all_have_come()) return;
+  Generation::Candidates all = candidates();
+  if (generation() > 0 && all.survivors.empty()) {
+    generation_.end_meeting();  // all members have done their part
+    return;
+  }
+  if (state_is_lost(all.survivors))
+    return finish({outcome_.status_of_last_loss(processes_),
+                   fmt::format("no process with the job's state is left: {} commits were made",
+                               outcome_.newest_commit())});
+  if (options_.reset_limit >= 0 && generation_.losses() > options_.reset_limit)
+    return finish({1, fmt::format("the session was lost {} times, and the limit is {}",
+                                  generation_.losses(), options_.reset_limit)});
+  dismiss_removed(all, now);
+  if (!has_enough(all.survivors.size() + all.newcomers.size())) return;
+  stalls_.clear();
+  if (generation_.publish(all)) outcome_.note_departure();
+}
+
+bool Server::first_generation_is_due(Time now) {
+  const auto waiting = static_cast<int>(processes_.newcomers().size());
+  if (waiting >= std::min(options_.np, hosts_.started_size()) && generation_.all_have_come())
+    return true;
+  const bool is_enough = options_.elastic && waiting >= options_.min_np;
+  if (outcome_.is_ending() && waiting > 0 && generation_.all_have_come()) {
+    if (is_enough) return true;
+    finish({1, fmt::format("{} of {} processes have ended without a session, and the others wait "
+                           "for them",
+                           options_.np - waiting, options_.np)});
+    return false;
+  }
+  if (now < start_deadline()) return false;
+  if (is_enough) return true;
+  finish(
+      {1, fmt::format(
+              "only {} of {} processes joined within {} s", waiting, options_.np,
+              std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count())});
+  return false;
+}
+
+/// A member may lack the last commit, but not more: otherwise it has joined lately, and has no
+/// state to continue from. If the missing commit is the first one, the others have not received it
+/// from rank 0 yet, and another rank begins.
+bool Server::state_is_lost(const std::vector<Process*>& survivors) const {
+  std::uint64_t newest = 0;
+  for (const Process* const process : survivors) newest = std::max(newest, process->commit);
+  return generation() > 0 && newest + 1 < outcome_.newest_commit();
+}
+
+Generation::Candidates Server::candidates() {
+  return generation_.candidates(!outcome_.is_ending() || generation() == 0);
+}
+
+/// Leaves out processes of hosts that leave the job, unless the others are too few without them, or
+/// have no state to continue from.
+void Server::dismiss_removed(Generation::Candidates& all, Time now) {
+  if (!generation_.can_do_without_removed()) return;
+  for (std::vector<Process*>* const list : {&all.survivors, &all.newcomers})
+    std::erase_if(*list, [&](Process* process) {
+      if (!hosts_.is_removed(*process)) return false;
+      // The process is in no generation: the last one ended in good order.
+      processes_.move(*process, Stage::greeted);
+      if (process->link) {
+        actions_.send(*process->link, End{0, "this host is removed from it"});
+        connections_.close(*std::exchange(process->link, std::nullopt));
+      }
+      lose(*process, "its host is removed from the job", Fault::none, now);
+      return true;
+    });
+}
+
+/// Ends the job if no more candidates will come.
+bool Server::has_enough(std::size_t candidates) {
+  if (candidates >= static_cast<std::size_t>(options_.min_np) || outcome_.only_completes())
+    return true;
+  const bool may_grow = generation() == 0 || (options_.elastic && !outcome_.is_ending());
+  // The job ends as the lost process has, which its agent will report.
+  if (!may_grow && !outcome_.awaits_first_loss())
+    finish(
+        {1, fmt::format("{} ranks are left, and the job needs {}", candidates, options_.min_np)});
+  return false;
+}
+
+std::optional<Time> Server::announcement_time() const {
+  if (finished() || outcome_.is_ending()) return std::nullopt;
+  return generation_.announcement_time(last_time_);
+}
+
+// ---- the end of the job ----
+
+/// An agent whose host leaves the job may end once it has no processes.
+void Server::conclude() {
+  if (finished() || !processes_.is_dirty()) return;
+  for (const Link link : hosts_.idle_removed()) {
+    actions_.send(link, End{0, "the host is removed from the job"});
+    connections_.close(link);
+    static_cast<void>(hosts_.take(link));
+  }
+  if (const auto end = outcome_.conclude(processes_, generation() > 0)) finish(*end);
+}
+
+void Server::end(int status, const std::string& reason, Time now) {
+  finish({status, reason});
+  settle(now);
+}
+
+void Server::finish(const Finish& finish) {
+  if (finished()) return;
+  outcome_.note_finished();
+  generation_.stop();
+  // The caller, which watches the agents, knows that the job is over before they end.
+  actions_.finish(finish);
+  connections_.send_to_admitted(std::make_shared<const Message>(End{finish.status, finish.reason}));
+}
+
+}  // namespace kolo::internal::rendezvous
