@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
-// loss scales, samplers, background loading, checkpoints, safetensors files and a progress bar.
+// loss scales, samplers, background loading, checkpoints and a progress bar.
 #pragma once
 
 #include "kolo/training/background_loader.hpp"
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "kolo/training/learning_rate.hpp"
 #include "kolo/training/loss_scale.hpp"
 #include "kolo/training/metrics.hpp"
 #include "kolo/training/plateau.hpp"
 #include "kolo/training/progress_bar.hpp"
-#include "kolo/training/safetensors.hpp"
 #include "kolo/training/sampler.hpp"
 #include "kolo/training/shared_failure.hpp"
