@@ -35,7 +35,7 @@ struct Line {
     std::memcpy(bytes.data() + sizeof slope, &offset, sizeof offset);
     return bytes;
   }
-  void load(const std::string& bytes) {
+  void load_state(const std::string& bytes) {
     std::memcpy(&slope, bytes.data(), sizeof slope);
     std::memcpy(&offset, bytes.data() + sizeof slope, sizeof offset);
   }
@@ -91,8 +91,8 @@ void train(int argc, char** argv) {
   kolo::Checkpointer checkpoints({.directory = argv[1], .keep_last = 3});
   std::int64_t step = 0;
   if (const auto found = checkpoints.load_latest()) {
-    line.load(found->part("line"));
-    sampler.load(found->part("sampler"));
+    line.load_state(found->part("line"));
+    sampler.load_state(found->part("sampler"));
     step = found->step;
   }
 

@@ -108,21 +108,22 @@ void Trainer::resume() {
     throw kolo::Error(fmt::format("cannot resume: the checkpoint was saved {} --epochs-total",
                                   own_orders ? "without" : "with"));
   }
-  if (own_orders && checkpoint.own.empty()) {
+  if (own_orders && checkpoint.per_rank.empty()) {
     throw kolo::Error(fmt::format(
         "cannot resume: with --epochs-total every rank has an order of its own, so start {} ranks, "
         "as for the checkpoint",
         checkpoint.ranks));
   }
-  kolo::from_bytes(checkpoint.part("network"), *network_);
-  kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
-  sampler_.load(own_orders ? checkpoint.own_part("sampler") : checkpoint.part("sampler"));
+  kolo::load_state(*network_, checkpoint.part("network"));
+  kolo::load_state(optimizer_, checkpoint.part("optimizer"));
+  sampler_.load_state(own_orders ? checkpoint.per_rank_part("sampler")
+                                 : checkpoint.part("sampler"));
   step_ = checkpoint.step;
-  if (hook_) hook_->load_shared_state(checkpoint.part("hook"));
-  if (checkpoint.own.empty()) return;  // saved by another number of ranks
-  if (hook_) hook_->load_own_state(checkpoint.own_part("hook"));
-  kolo::set_random_state(checkpoint.own_part("random"));
-  score_.load(checkpoint.own_part("score"));
+  if (hook_) hook_->load_state(checkpoint.part("hook"));
+  if (checkpoint.per_rank.empty()) return;  // saved by another number of ranks
+  if (hook_) hook_->load_per_rank_state(checkpoint.per_rank_part("hook"));
+  kolo::load_random_state(checkpoint.per_rank_part("random"));
+  score_.load_state(checkpoint.per_rank_part("score"));
   resumed_random_numbers_ = true;
 }
 
@@ -248,19 +249,19 @@ void Trainer::report(const Epoch& epoch, const Metrics& test) const {
 // KOLO: rank 0 writes the parts that all ranks share and each rank's own parts.
 void Trainer::save_progress(std::optional<double> accuracy) {
   if (!checkpoints_) return;
-  kolo::Blobs parts;
+  kolo::NamedStates parts;
   if (kolo::rank() == 0) {
-    parts = {{"network", kolo::to_bytes(*network_)},
-             {"optimizer", kolo::to_bytes(optimizer_)},
+    parts = {{"network", kolo::state(*network_)},
+             {"optimizer", kolo::state(optimizer_)},
              {"order", name_of_order(options_.epochs_total > 0)},
              {"sampler", sampler_.state()}};
-    if (hook_) parts["hook"] = hook_->shared_state();
+    if (hook_) parts["hook"] = hook_->state();
   }
-  kolo::Blobs own{
+  kolo::NamedStates per_rank{
       {"random", kolo::random_state()}, {"score", score_.state()}, {"sampler", sampler_.state()}};
-  if (hook_) own["hook"] = hook_->own_state();
+  if (hook_) per_rank["hook"] = hook_->per_rank_state();
   const std::filesystem::path file =
-      checkpoints_->save(step_, parts, {.metric = accuracy, .own = own});
+      checkpoints_->save(step_, parts, {.metric = accuracy, .per_rank = per_rank});
   if (kolo::rank() == 0) fmt::print("checkpoint saved: {}\n", file.string());
 }
 

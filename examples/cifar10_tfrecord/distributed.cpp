@@ -202,10 +202,10 @@ class Trainer {
   void resume() {
     const auto found = checkpoints_ ? checkpoints_->load_latest() : std::nullopt;
     if (!found) return;
-    kolo::from_bytes(found->part("network"), *network_);
-    kolo::from_bytes(found->part("optimizer"), optimizer_);
-    sampler_.load(found->part("sampler"));
-    plateau_.load(found->part("plateau"));
+    kolo::load_state(*network_, found->part("network"));
+    kolo::load_state(optimizer_, found->part("optimizer"));
+    sampler_.load_state(found->part("sampler"));
+    plateau_.load_state(found->part("plateau"));
     epoch_ = sampler_.epoch();
     step_ = static_cast<std::uint64_t>(found->step);
   }
@@ -213,10 +213,10 @@ class Trainer {
   void save(double validation_loss) {
     if (!checkpoints_) return;
     sampler_.begin_epoch(epoch_);
-    kolo::Blobs parts;
+    kolo::NamedStates parts;
     if (kolo::rank() == 0) {
-      parts = {{"network", kolo::to_bytes(*network_)},
-               {"optimizer", kolo::to_bytes(optimizer_)},
+      parts = {{"network", kolo::state(*network_)},
+               {"optimizer", kolo::state(optimizer_)},
                {"sampler", sampler_.state()},
                {"plateau", plateau_.state()}};
     }

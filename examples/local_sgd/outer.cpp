@@ -39,7 +39,7 @@ std::string OuterOptimizer::state() const {
   return stream.str();
 }
 
-void OuterOptimizer::load(const std::string& bytes) {
+void OuterOptimizer::load_state(const std::string& bytes) {
   std::vector<torch::Tensor> tensors;
   std::istringstream stream(bytes);
   torch::load(tensors, stream);

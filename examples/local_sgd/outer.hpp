@@ -28,9 +28,9 @@ class OuterOptimizer {
   void step();
 
   /// The velocity and the parameters as of the last step, for checkpoints and elastic training.
-  /// `load` throws c10::Error for bytes that `state` has not returned.
+  /// `load_state` throws c10::Error for bytes that `state` has not returned.
   [[nodiscard]] std::string state() const;
-  void load(const std::string& bytes);
+  void load_state(const std::string& bytes);
 
   /// Bytes that a rank contributes to a step.
   [[nodiscard]] std::int64_t bytes() const;

@@ -86,9 +86,9 @@ Trainer::Trainer(const Options& options, const DataSet& train, const DataSet& va
 // any number of ranks can resume.
 void Trainer::resume() {
   if (const auto found = checkpoints_ ? checkpoints_->load_latest() : std::nullopt) {
-    kolo::from_bytes(found->part("network"), *network_);
-    kolo::from_bytes(found->part("optimizer"), optimizer_);
-    sampler_.load(found->part("sampler"));
+    kolo::load_state(*network_, found->part("network"));
+    kolo::load_state(optimizer_, found->part("optimizer"));
+    sampler_.load_state(found->part("sampler"));
     step_ = found->step;
     return;
   }
@@ -102,10 +102,10 @@ void Trainer::resume() {
 
 void Trainer::save(double precision) {
   if (!checkpoints_) return;
-  kolo::Blobs parts;
+  kolo::NamedStates parts;
   if (kolo::rank() == 0) {
-    parts = {{"network", kolo::to_bytes(*network_)},
-             {"optimizer", kolo::to_bytes(optimizer_)},
+    parts = {{"network", kolo::state(*network_)},
+             {"optimizer", kolo::state(optimizer_)},
              {"sampler", sampler_.state()}};
   }
   checkpoints_->save(step_, parts, {.metric = precision});

@@ -127,7 +127,7 @@ std::string AdamW::gather(const std::vector<float>& moments) const {
   return bytes;
 }
 
-kolo::Blobs AdamW::state() const {
+kolo::NamedStates AdamW::state() const {
   const std::string first = gather(first_moments_);
   const std::string second = gather(second_moments_);
   if (kolo::rank() != 0) return {};
@@ -150,8 +150,8 @@ void AdamW::load_moments(const std::string& bytes, std::vector<float>& moments) 
 void AdamW::load(const kolo::Checkpoint& checkpoint) {
   for (const char* name : {"parameters", "first moments", "second moments"})
     require_size(checkpoint.part(name), parameters_.size());
-  steps_ = std::stoll(checkpoint.part("steps"));
-  std::memcpy(parameters_.data(), checkpoint.part("parameters").data(),
+  steps_ = std::stoll(checkpoint.part("steps").text());
+  std::memcpy(parameters_.data(), checkpoint.part("parameters").text().data(),
               parameters_.size() * sizeof(float));
   load_moments(checkpoint.part("first moments"), first_moments_);
   load_moments(checkpoint.part("second moments"), second_moments_);

@@ -46,7 +46,7 @@ class AdamW {
   void clear_gradients();
 
   /// The whole state for a checkpoint, on rank 0; nothing on other ranks. Collective.
-  [[nodiscard]] kolo::Blobs state() const;
+  [[nodiscard]] kolo::NamedStates state() const;
   /// Restores the parameters, and the moments of this rank's shards, however the state was sharded
   /// when it was saved. Throws kolo::Error for the bytes of another network; nothing has changed
   /// then.

@@ -85,18 +85,18 @@ void Trainer::resume() {
   const std::optional<kolo::Checkpoint> found = checkpoints_->load_latest();
   if (!found) return;
   adamw_.load(*found);
-  sampler_.load(found->part("sampler"));
+  sampler_.load_state(found->part("sampler"));
   step_ = found->step;
-  if (!found->own.empty()) metrics_.load(found->own_part("loss"));
+  if (!found->per_rank.empty()) metrics_.load_state(found->per_rank_part("loss"));
   if (kolo::rank() == 0) fmt::print("going on from '{}'\n", found->path.string());
 }
 
 void Trainer::save(double validation_loss) {
   if (!checkpoints_) return;
-  kolo::Blobs parts = adamw_.state();  // KOLO: whole, so that any number of ranks can resume
+  kolo::NamedStates parts = adamw_.state();  // KOLO: whole, so that any number of ranks can resume
   if (kolo::rank() == 0) parts["sampler"] = sampler_.state();
   checkpoints_->save(step_, parts,
-                     {.metric = validation_loss, .own = {{"loss", metrics_.state()}}});
+                     {.metric = validation_loss, .per_rank = {{"loss", metrics_.state()}}});
 }
 
 double Trainer::run() {

@@ -182,7 +182,7 @@ Outcome Trainer::run() {
   // KOLO: all ranks stop in the same epoch.
   kolo::EarlyStopping stopping({.patience = options_.patience, .process_set = set_});
   Outcome outcome{.ranks = ranks};
-  std::string best;
+  kolo::StateDict best;
   const Clock::time_point start = Clock::now();
   double training = 0.0;
   while (outcome.epochs < epochs && !stopping.stopped()) {
@@ -193,7 +193,7 @@ Outcome Trainer::run() {
     stopping.update(quality.loss);
     if (stopping.improved()) {
       outcome.best = quality;
-      best = kolo::to_bytes(*network_);
+      best = kolo::state(*network_);
     }
     if (set_.rank() != 0) continue;
     std::printf("epoch %d/%d: validation loss %.4f, accuracy %.4f, AUC %.4f%s\n", outcome.epochs,
@@ -201,7 +201,7 @@ Outcome Trainer::run() {
                 stopping.stopped() ? ", stopped" : "");
     std::fflush(stdout);
   }
-  if (!best.empty()) kolo::from_bytes(best, *network_);
+  if (!best.empty()) kolo::load_state(*network_, best);
   outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const auto images = static_cast<double>(files_.train.size());
   outcome.images_per_second = images * outcome.epochs * ranks / training;

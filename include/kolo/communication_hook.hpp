@@ -18,6 +18,7 @@
 #include "kolo/export.hpp"
 #include "kolo/future.hpp"
 #include "kolo/process_set.hpp"
+#include "kolo/state_dict.hpp"
 #include "kolo/tensor.hpp"
 
 namespace kolo {
@@ -165,17 +166,18 @@ class KOLO_EXPORT CommunicationHook {
   /// Returns the stages that reduce the bucket. Called once per reduction; must not submit.
   virtual HookStages reduce(GradientBucket bucket) = 0;
 
-  /// State for checkpoints, to be saved between steps: the state that is equal on all ranks, and
-  /// this rank's own state (`CheckpointExtras::own`), such as compression errors.
-  [[nodiscard]] virtual std::string shared_state() const { return {}; }
-  [[nodiscard]] virtual std::string own_state() const { return {}; }
+  /// State for checkpoints, to be saved between steps: `state` is equal on all ranks, and
+  /// `per_rank_state`, such as compression errors, belongs to this rank
+  /// (`CheckpointExtras::per_rank`).
+  [[nodiscard]] virtual StateDict state() const { return {}; }
+  [[nodiscard]] virtual StateDict per_rank_state() const { return {}; }
 
-  /// Loads what `shared_state` returned, and resets this rank's own state. A run that resumes on
-  /// another number of ranks has no own parts to load, so it continues with the reset state. Throws
-  /// InvalidArgument for other bytes.
-  virtual void load_shared_state(const std::string& /*state*/) {}
-  /// Loads what `own_state` returned, after `load_shared_state`.
-  virtual void load_own_state(const std::string& /*state*/) {}
+  /// Loads what `state` returned, and resets this rank's state. A run that resumes on another
+  /// number of ranks has no per-rank state to load, so it continues with the reset state. Throws
+  /// InvalidArgument for any other state.
+  virtual void load_state(const StateDict& /*state*/) {}
+  /// Loads what `per_rank_state` returned, after `load_state`.
+  virtual void load_per_rank_state(const StateDict& /*state*/) {}
 
  private:
   friend class detail::HookClaim;
@@ -198,9 +200,10 @@ struct Int8Options {
 ///
 /// With error feedback (Seide et al., 2014, "1-bit stochastic gradient descent"; for both roundings
 /// as in Tang et al., 2019, https://arxiv.org/abs/1905.05957) each rank keeps the error of its
-/// roundings, one f32 per element, as `own_state` and adds it to its next gradient. A block with an
-/// infinity or NaN on some rank, or whose sum overflows f32, becomes NaN on all ranks, and its
-/// errors stay as they are. Blocks whose elements are all below 1e-35 in magnitude count as zero.
+/// roundings, one f32 per element, as `per_rank_state` and adds it to its next gradient. A block
+/// with an infinity or NaN on some rank, or whose sum overflows f32, becomes NaN on all ranks, and
+/// its errors stay as they are. Blocks whose elements are all below 1e-35 in magnitude count as
+/// zero.
 ///
 /// Handles f16, bf16, f32 and f64 gradients; needs about 12 bytes of memory per element. Throws
 /// InvalidArgument for invalid options.
@@ -227,8 +230,8 @@ struct PowerSgdOptions {
 /// group are sent whole in the first allreduce. The hook does not handle buckets without a gradient
 /// that is worth compressing.
 ///
-/// Each rank keeps the error of its approximations, one f32 per element, as `own_state`. The
-/// right factors are the `shared_state`. If a gradient of a bucket has an infinity or NaN on some
+/// Each rank keeps the error of its approximations, one f32 per element, as `per_rank_state`. The
+/// right factors are the `state`. If a gradient of a bucket has an infinity or NaN on some
 /// rank, or a factor overflows, the whole bucket becomes NaN on all ranks and the state is
 /// unchanged.
 ///

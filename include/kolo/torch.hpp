@@ -12,7 +12,6 @@
 #include "kolo/torch/grad_scaler.hpp"
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
-#include "kolo/torch/safetensors.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

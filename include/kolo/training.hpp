@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
-// early stopping, loss scales, samplers, background loading, checkpoints, safetensors files and a
-// progress bar.
+// early stopping, loss scales, samplers, background loading, checkpoints and a progress bar.
 #pragma once
 
 #include "kolo/training/background_loader.hpp"
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "kolo/training/learning_rate.hpp"
 #include "kolo/training/loss_scale.hpp"
 #include "kolo/training/metrics.hpp"
-#include "kolo/training/safetensors.hpp"
 #include "kolo/training/sampler.hpp"

@@ -26,7 +26,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What breaks because another rank is lost may be noticed before the loss itself.
+// Time to wait for news of a lost rank after an error that its loss may have caused.
 constexpr std::chrono::seconds patience{1};
 
 session::JobMembership& membership() { return session::this_job().membership; }
@@ -50,13 +50,14 @@ bool session_is_over() {
   }
 }
 
-/// The session is over on all ranks.
+/// Ends this session on all ranks.
 void abandon(const Error& lost) {
   log(LogLevel::warning, std::string("the session is over: ") + lost.what());
   session::abandon_session(lost);
 }
 
-/// These functions are called while an exception is handled. They rethrow it if no session follows.
+/// The next functions are called while an exception is handled, and rethrow it if no session
+/// follows.
 
 /// Ranks are lost, or do not respond.
 void go_on_without_lost(const Error& error, bool reports) {
@@ -71,8 +72,8 @@ void go_on_without_lost(const Error& error, bool reports) {
   abandon(error);
 }
 
-/// An error that all ranks get, and others have caused: these leave `run` by exceptions of their
-/// own, unless they catch them.
+/// Other ranks caused an error that all ranks get. Unless they catch it, those ranks leave `run` by
+/// an exception of their own.
 void go_on_without_failed(const Error& error, bool reports) {
   const bool is_own =
       error.ranks().empty() || std::ranges::find(error.ranks(), rank()) != error.ranks().end();
@@ -93,7 +94,7 @@ struct State::Session {
       membership().declare_begun();
       return true;
     } catch (const Mismatch& error) {
-      // Of ranks with other parts.
+      // The mismatch names ranks that have other parts.
       go_on_without_failed(error, /*reports=*/true);
       return false;
     }
@@ -137,7 +138,7 @@ struct State::Session {
   }
 
  private:
-  /// The server tells of a loss that this rank's own means have met first.
+  /// True if the server reports, soon, a loss that this rank has noticed first.
   static bool is_interrupted_soon() {
     const auto until = steady_clock::now() + patience;
     while (!membership().is_interrupted()) {

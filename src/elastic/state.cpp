@@ -65,21 +65,20 @@ void State::Data::require_same_parts() const {
   require_agreement("kolo.elastic.parts", "The parts of kolo::elastic::State", items);
 }
 
-void State::Data::distribute(int root, std::uint64_t number, bool keeps_own) {
-  std::vector<std::string> received(entries.size());
+void State::Data::distribute(int root, std::uint64_t number, bool keeps_per_rank) {
+  std::vector<StateDict> received(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    std::string& bytes = rank() == root ? entries[i].bytes : received[i];
+    std::string bytes;
+    if (rank() == root) bytes = to_safetensors(entries[i].state);
     broadcast(bytes, root, {.name = fmt::format("kolo.elastic.part.{}", i)});
-    if (commits == number) received[i] = {};  // not needed
+    if (rank() != root && commits != number) received[i] = from_safetensors(bytes);
   }
   if (commits == number) return;
-  if (rank() == root) {
-    commits = number;
-    return;
-  }
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    entries[i].bytes = std::move(received[i]);
-    entries[i].has_own = entries[i].has_own && keeps_own;
+  if (rank() != root) {
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i].state = std::move(received[i]);
+      entries[i].has_per_rank = entries[i].has_per_rank && keeps_per_rank;
+    }
   }
   commits = number;
 }
@@ -87,28 +86,28 @@ void State::Data::distribute(int root, std::uint64_t number, bool keeps_own) {
 // ---- this rank ----
 
 void State::Data::copy(std::uint64_t number) {
-  // First those that need other ranks: if one is lost now, the last commit remains.
-  std::vector<std::string> gathered(entries.size());
+  // First the collective calls: if a rank is lost there, the last commit remains.
+  std::vector<StateDict> gathered(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i)
-    if (entries[i].part->saves_together()) entries[i].part->save(gathered[i]);
+    if (entries[i].handler->saves_together()) entries[i].handler->save(gathered[i]);
   commits = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Entry& entry = entries[i];
-    if (entry.part->saves_together()) {
-      entry.bytes = std::move(gathered[i]);
+    if (entry.handler->saves_together()) {
+      entry.state = std::move(gathered[i]);
     } else {
-      entry.part->save(entry.bytes);
+      entry.handler->save(entry.state);
     }
-    entry.part->save_own(entry.own);
-    entry.has_own = true;
+    entry.handler->save_per_rank(entry.per_rank);
+    entry.has_per_rank = true;
   }
   commits = number;
 }
 
 void State::Data::load() {
   for (Entry& entry : entries) try {
-      entry.part->load(entry.bytes);
-      if (entry.has_own) entry.part->load_own(entry.own);
+      entry.handler->load(entry.state);
+      if (entry.has_per_rank) entry.handler->load_per_rank(entry.per_rank);
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(
           fmt::format("kolo::elastic::State: part '{}': {}", entry.name, error.what()), entry.name);
@@ -127,16 +126,16 @@ State& State::add(std::string name, TensorView memory) {
 }
 
 State& State::add(std::string name, std::vector<NamedTensor> tensors) {
-  for (const auto& [own_name, tensor] : tensors)
+  for (const auto& [tensor_name, tensor] : tensors)
     if (tensor.device().type != DeviceType::cpu)
       throw InvalidArgument(fmt::format("kolo::elastic::State::add: '{}' is in GPU memory: add the "
                                         "LibTorch tensor or module instead",
                                         name),
                             name);
-  return add_part(std::move(name), std::make_unique<detail::MemoryPart>(std::move(tensors)));
+  return add_handler(std::move(name), std::make_unique<detail::MemoryHandler>(std::move(tensors)));
 }
 
-State& State::add_part(std::string name, std::unique_ptr<Part> part) {
+State& State::add_handler(std::string name, std::unique_ptr<StateHandler> handler) {
   if (name.empty()) throw InvalidArgument("kolo::elastic::State::add: a part has no name");
   if (data_->runs)
     throw InvalidArgument(
@@ -147,7 +146,7 @@ State& State::add_part(std::string name, std::unique_ptr<Part> part) {
   if (std::ranges::find(data_->entries, name, &Data::Entry::name) != data_->entries.end())
     throw InvalidArgument(
         fmt::format("kolo::elastic::State::add: there is a part '{}' already", name), name);
-  data_->entries.push_back({std::move(name), std::move(part)});
+  data_->entries.push_back({std::move(name), std::move(handler)});
   // A commit does not have it.
   data_->commits = 0;
   return *this;
@@ -180,7 +179,7 @@ void State::sync() {
                                       -parts};
   reduce_to_max(numbers, "kolo.elastic.newest");
   if (numbers[2] != -numbers[3]) data.require_same_parts();
-  for (Data::Entry& entry : data.entries) entry.part->rejoin();
+  for (Data::Entry& entry : data.entries) entry.handler->rejoin();
   const std::int64_t newest = numbers[0] / max_ranks;
   int root = static_cast<int>(max_ranks - 1 - numbers[0] % max_ranks);
   const bool all_have_it = -numbers[1] == newest;
@@ -189,9 +188,9 @@ void State::sync() {
     // they begin as another one.
     root = 0;
     data.copy(0);
-    data.distribute(root, 1, /*keeps_own=*/true);
+    data.distribute(root, 1, /*keeps_per_rank=*/true);
   } else if (!all_have_it) {
-    data.distribute(root, static_cast<std::uint64_t>(newest), /*keeps_own=*/false);
+    data.distribute(root, static_cast<std::uint64_t>(newest), /*keeps_per_rank=*/false);
   }
   data.load();
 }

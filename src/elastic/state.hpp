@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a State, and their commit on this rank.
+// The parts of a State, and their last commit on this rank.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct State::Data {
 
   struct Entry {
     std::string name;
-    std::unique_ptr<Part> part;
-    std::string bytes{};  // the commit's
-    std::string own{};
-    bool has_own = false;
+    std::unique_ptr<StateHandler> handler;
+    StateDict state{};     // the last commit's
+    StateDict per_rank{};  // the last commit's, if `has_per_rank`
+    bool has_per_rank = false;
   };
 
   std::vector<Entry> entries{};
@@ -35,9 +35,9 @@ struct State::Data {
   /// Copies the parts, and gives the copy this number. If that fails, the commit is still the last
   /// one, or none.
   void copy(std::uint64_t number);
-  /// Collective. Gives all ranks the commit of rank `root`, which has that number. `keeps_own`:
-  /// what a rank has of its own belongs to it.
-  void distribute(int root, std::uint64_t number, bool keeps_own);
+  /// Collective. Gives all ranks the commit of rank `root`, which has that number. With
+  /// `keeps_per_rank`, each rank keeps its per-rank states, which belong to this commit.
+  void distribute(int root, std::uint64_t number, bool keeps_per_rank);
   /// Collective. Throws Mismatch if the ranks have different parts.
   void require_same_parts() const;
   void load();

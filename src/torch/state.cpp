@@ -75,18 +75,18 @@ void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
 
 // `save` runs on the root, `load` on the other ranks. A failure on any rank is shared at once: the
 // ranks that succeeded would otherwise wait for the failed one in their next collective.
-void broadcast_bytes(const std::string& function, const std::function<std::string()>& save,
-                     const std::function<void(const std::string&)>& load, int root,
+void broadcast_state(const std::string& function, const std::function<StateDict()>& save,
+                     const std::function<void(const StateDict&)>& load, int root,
                      const BroadcastOptions& options) {
   const ProcessSet& set = options.process_set;
   std::string bytes;
   const auto save_here = [&] {
-    if (rank() == root) bytes = save();
+    if (rank() == root) bytes = to_safetensors(save());
   };
   require_success(function, "save", failure_of(save_here), set);
   broadcast(bytes, root, options);
   const auto load_here = [&] {
-    if (rank() != root) load(bytes);
+    if (rank() != root) load(from_safetensors(bytes));
   };
   require_success(function, "load", failure_of(load_here), set);
 }
@@ -116,11 +116,11 @@ void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet&
   if (dynamic_cast<const detail::ShardedBase*>(&optimizer) != nullptr)
     throw InvalidArgument(
         "broadcast_optimizer_state: the ranks of a ShardedOptimizer have different parts of its "
-        "state. Call load_whole_state() on all ranks");
+        "state. Call load_full_state() on all ranks");
   require_same_structure(optimizer, set);
-  broadcast_bytes(
-      function, [&] { return to_bytes(optimizer); },
-      [&](const std::string& bytes) { from_bytes(bytes, optimizer); }, root,
+  broadcast_state(
+      function, [&] { return state(optimizer); },
+      [&](const StateDict& saved) { load_state(optimizer, saved); }, root,
       {.name = "kolo.optimizer_state.bytes", .process_set = set});
 }
 
@@ -128,12 +128,12 @@ void set_learning_rate(Optimizer& optimizer, double learning_rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
 }
 
-void detail::broadcast_saved(const std::function<std::string()>& save,
-                             const std::function<void(const std::string&)>& load, int root,
+void detail::broadcast_saved(const std::function<StateDict()>& save,
+                             const std::function<void(const StateDict&)>& load, int root,
                              const BroadcastOptions& options) {
   const std::string function = "broadcast_archive";
   require_root(function, root, options.process_set);
-  broadcast_bytes(function, save, load, root, options);
+  broadcast_state(function, save, load, root, options);
 }
 
 }  // namespace kolo

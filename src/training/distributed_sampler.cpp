@@ -91,7 +91,7 @@ std::string DistributedSampler::state() const {
       .text();
 }
 
-void DistributedSampler::load(const std::string& state) {
+void DistributedSampler::load_state(const std::string& state) {
   StateReader reader(sampler_state_kind, state);
   const std::uint64_t seed = reader.natural();
   const std::int64_t epoch = reader.integer();

@@ -49,7 +49,7 @@ std::string LossScale::state() const {
   return StateWriter(loss_scale_kind).add(value_).add(good_).text();
 }
 
-void LossScale::load(const std::string& state) {
+void LossScale::load_state(const std::string& state) {
   StateReader reader(loss_scale_kind, state);
   const double value = reader.real();
   const std::int64_t good = reader.integer();

@@ -125,7 +125,7 @@ std::string MetricAverage::state() const {
   return writer.text();
 }
 
-void MetricAverage::load(const std::string& state) {
+void MetricAverage::load_state(const std::string& state) {
   StateReader reader(metrics_state_kind, state);
   require(reader.natural() == crc32(joined(names_)),
           "kolo::MetricAverage: the state is for metrics of other names");

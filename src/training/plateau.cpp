@@ -97,7 +97,7 @@ std::string ReduceOnPlateau::state() const {
   return writer.add(learning_rate_).add(bad_).add(cooling_).text();
 }
 
-void ReduceOnPlateau::load(const std::string& state) {
+void ReduceOnPlateau::load_state(const std::string& state) {
   StateReader reader(plateau_kind, state);
   const std::optional<double> best = read_best(reader);
   const double learning_rate = reader.real();
@@ -132,7 +132,7 @@ std::string EarlyStopping::state() const {
   return writer.add(bad_).add(std::int64_t{improved_ ? 1 : 0}).text();
 }
 
-void EarlyStopping::load(const std::string& state) {
+void EarlyStopping::load_state(const std::string& state) {
   StateReader reader(stopping_kind, state);
   const std::optional<double> best = read_best(reader);
   const std::int64_t bad = reader.integer();

@@ -36,7 +36,7 @@ StateWriter& StateWriter::add(std::uint64_t number) {
   return *this;
 }
 
-// As printf's %a, but in every locale with a point.
+// Prints like %a of printf, but with a point in every locale.
 StateWriter& StateWriter::add(double number) {
   constexpr std::size_t longest = 32;
   std::array<char, longest> digits{};

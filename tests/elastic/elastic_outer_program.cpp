@@ -65,8 +65,8 @@ class Training {
     state_.add("net", net_)
         .add("outer", outer_)
         .add("ranks", ranks_)
-        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
-                                faults_, [this] { return ranks_.size(); }));
+        .add_handler("faults", std::make_unique<kolo::internal::FaultyHandler>(
+                                   faults_, [this] { return ranks_.size(); }));
   }
 
   int run() {
@@ -125,7 +125,7 @@ class Training {
       }
     }
     put(common, net);
-    return kolo::to_bytes(*net) == kolo::to_bytes(*net_);
+    return kolo::state(*net) == kolo::state(*net_);
   }
 
   static void put(const std::vector<torch::Tensor>& from, torch::nn::Linear& net) {

@@ -123,16 +123,16 @@ class Training {
   Training(const Options& options, Faults& faults) : options_(options), faults_(faults) {
     state_.add("weights", model_.weights);
     if constexpr (is_sharded)
-      state_.add_part("momentum", std::make_unique<kolo::internal::ShardedMomentum>(
-                                      model_, [this] { return shard(); }));
+      state_.add_handler("momentum", std::make_unique<kolo::internal::ShardedMomentum>(
+                                         model_, [this] { return shard(); }));
     else
       state_.add("momentum", model_.momentum);
     state_.add("sampler", sampler_)
         .add("history", history_)
         .add("used", used_)
         .add("optimizer", optimizer_)
-        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
-                                faults_, [this] { return history_.steps(); }));
+        .add_handler("faults", std::make_unique<kolo::internal::FaultyHandler>(
+                                   faults_, [this] { return history_.steps(); }));
     if (options_.unfit == "part") state_.add("another", another_);
     state_.on_reset([this] { fault_at("reset"); });
   }
@@ -225,7 +225,7 @@ class Training {
       std::vector<double> sum(options_.size);
       for (int rank = 0; rank < ranks; ++rank) {
         kolo::DistributedSampler sampler = make_sampler(rank, ranks);
-        sampler.load(position.state());
+        sampler.load_state(position.state());
         const std::vector<std::int64_t> indices = sampler.indices();
         model.compute(first_batch(indices));
         for (const std::int64_t example : first_batch(indices))
@@ -236,9 +236,9 @@ class Training {
       std::ranges::copy(sum, model.gradient.begin());
       model.step();
       kolo::DistributedSampler next = make_sampler(0, ranks);
-      next.load(position.state());
+      next.load_state(position.state());
       advance(next);
-      position.load(next.state());
+      position.load_state(next.state());
     });
     return is_same(model) && is_each_once(used) ? 0 : 1;
   }

@@ -123,17 +123,17 @@ struct Setup {
 class Errors {
  public:
   explicit Errors(const kolo::CommunicationHook* hook)
-      : hook_(hook), none_(hook != nullptr ? hook->own_state() : "") {}
+      : hook_(hook), none_(hook != nullptr ? hook->per_rank_state() : kolo::StateDict()) {}
 
   void committed(std::uint64_t commit) {
     commit_ = commit;
-    if (hook_ != nullptr) errors_ = hook_->own_state();
+    if (hook_ != nullptr) errors_ = hook_->per_rank_state();
   }
   /// Throws unless the errors are those of this commit, or none if another rank has made it.
   void require(std::uint64_t commit) {
     if (hook_ == nullptr) return;
     const bool is_own = commit == commit_;
-    if (hook_->own_state() != (is_own ? errors_ : none_))
+    if (hook_->per_rank_state() != (is_own ? errors_ : none_))
       throw std::runtime_error("the hook has other errors than at the commit");
     if (is_own && errors_ != none_) ++times_kept_;
   }
@@ -141,8 +141,8 @@ class Errors {
 
  private:
   const kolo::CommunicationHook* hook_;
-  std::string none_;
-  std::string errors_{};
+  kolo::StateDict none_;
+  kolo::StateDict errors_{};
   std::uint64_t commit_ = 0;
   int times_kept_ = 0;
 };
@@ -167,8 +167,8 @@ class Training {
         .add("history", history_)
         .add("skipped", skipped_)
         .add("tensor", tensor_)
-        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
-                                faults_, [this] { return history_.steps(); }));
+        .add_handler("faults", std::make_unique<kolo::internal::FaultyHandler>(
+                                   faults_, [this] { return history_.steps(); }));
     if (hook) state_.add("hook", hook);
     // When other gradients are reduced already.
     net_->first->weight.register_hook([this](const torch::Tensor& gradient) {
@@ -178,8 +178,8 @@ class Training {
     state_.on_reset([this] { fault_at("reset"); });
   }
 
-  /// `first`: the optimizer's state before the training, or "".
-  int run(bool replays, const std::string& first = "") {
+  /// `first`: the optimizer's state before the training, or none.
+  int run(bool replays, const kolo::StateDict& first = {}) {
     kolo::elastic::run(state_, [this] { train(); });
     faults_.end();
     const bool as_replayed = !replays || compare_with_replay(first);
@@ -237,10 +237,10 @@ class Training {
     errors_.committed(state_.commits());
   }
 
-  [[nodiscard]] bool compare_with_replay(const std::string& first) const {
+  [[nodiscard]] bool compare_with_replay(const kolo::StateDict& first) const {
     Net net;
     torch::optim::Adam optimizer = adam_of(net);
-    if (!first.empty()) kolo::from_bytes(first, optimizer);
+    if (!first.empty()) kolo::load_state(optimizer, first);
     kolo::DistributedSampler position = make_sampler(0, 1);
     kolo::GradScaler scaler(setup_.scale);
     std::int32_t skipped = 0;
@@ -248,7 +248,7 @@ class Training {
       std::vector<torch::Tensor> sums;
       for (int rank = 0; rank < ranks; ++rank) {
         kolo::DistributedSampler sampler = make_sampler(rank, ranks);
-        sampler.load(position.state());
+        sampler.load_state(position.state());
         optimizer.zero_grad();
         backward(net, sampler.indices(), scaler, setup_.factor);
         const std::vector<torch::Tensor> parameters = net->parameters();
@@ -267,9 +267,9 @@ class Training {
       if (!scaler.step(optimizer)) ++skipped;
       scaler.update();
       kolo::DistributedSampler next = make_sampler(0, ranks);
-      next.load(position.state());
+      next.load_state(position.state());
       advance(next);
-      position.load(next.state());
+      position.load_state(next.state());
     });
     bool same =
         net_->steps.template item<std::int64_t>() == static_cast<std::int64_t>(history_.steps()) &&
@@ -282,7 +282,7 @@ class Training {
   }
 
   [[nodiscard]] bool compare_with_rank_0() const {
-    std::string own = kolo::to_bytes(*net_);
+    std::string own = kolo::to_safetensors(kolo::state(*net_));
     std::string first = own;
     kolo::broadcast(first, 0);
     if (own != first) std::cerr << fmt::format("rank {}: not as rank 0\n", kolo::rank());
@@ -304,12 +304,12 @@ class Training {
 };
 
 /// The state of an optimizer that has made one step. The parameters are those of a fresh net.
-std::string stepped_state() {
+kolo::StateDict stepped_state() {
   Net net;
   torch::optim::Adam optimizer = adam_of(net);
   backward(net, {3, 4});
   optimizer.step();
-  return kolo::to_bytes(optimizer);
+  return kolo::state(optimizer);
 }
 
 std::shared_ptr<kolo::CommunicationHook> hook_of(const std::string& kind) {
@@ -328,13 +328,14 @@ int train(const std::string& kind, const Setup& setup) {
     return Training(setup, net, optimizer, options.hook).run(replays);
   }
   const bool shards_gradients = kind == "sharded" || kind == "resumed";
-  const std::string first = kind == "resumed" || kind == "wrapped" ? stepped_state() : "";
+  kolo::StateDict first;
+  if (kind == "resumed" || kind == "wrapped") first = stepped_state();
   torch::optim::Adam adam = adam_of(net);
-  if (kind == "wrapped") kolo::from_bytes(first, adam);
+  if (kind == "wrapped") kolo::load_state(adam, first);
   kolo::ShardedOptimizer optimizer(
       std::move(adam), names, options,
       shards_gradients ? kolo::Sharding::state_and_gradients : kolo::Sharding::state);
-  if (kind == "resumed") optimizer.load_whole_state(first);
+  if (kind == "resumed") optimizer.load_full_state(first);
   return Training(setup, net, optimizer, options.hook).run(replays, first);
 }
 

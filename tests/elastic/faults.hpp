@@ -173,15 +173,15 @@ class Faults {
   bool ended_ = false;
 };
 
-/// A part of the state that suffers where it is saved and loaded.
-class FaultyPart : public elastic::Part {
+/// A part of the state whose ranks fail where it is saved and loaded.
+class FaultyHandler : public elastic::StateHandler {
  public:
-  /// `steps`: how many have been made.
-  FaultyPart(Faults& faults, std::function<std::size_t()> steps)
+  /// `steps` returns the number of steps so far.
+  FaultyHandler(Faults& faults, std::function<std::size_t()> steps)
       : faults_(faults), steps_(std::move(steps)) {}
 
-  void save(std::string& /*bytes*/) override { faults_.at("save", rank(), steps_()); }
-  void load(const std::string& /*bytes*/) override { faults_.at("load", rank(), steps_()); }
+  void save(StateDict& /*state*/) override { faults_.at("save", rank(), steps_()); }
+  void load(const StateDict& /*state*/) override { faults_.at("load", rank(), steps_()); }
   void rejoin() override {
     if (rank() == 0) faults_.begin_session();
     faults_.at("rejoin", rank(), steps_());

@@ -49,7 +49,7 @@ class History {
   [[nodiscard]] std::string state() const {
     return {reinterpret_cast<const char*>(runs_.data()), runs_.size() * sizeof(Run)};
   }
-  void load(const std::string& bytes) {
+  void load_state(const std::string& bytes) {
     runs_.resize(bytes.size() / sizeof(Run));
     if (!runs_.empty()) std::memcpy(runs_.data(), bytes.data(), bytes.size());
   }

@@ -11,7 +11,6 @@
 #include <kolo/kolo.hpp>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,7 +39,7 @@ struct Momentum {
       update(static_cast<std::size_t>(shard.begin), static_cast<std::size_t>(shard.end));
   }
 
-  /// Of these examples.
+  /// Computes the gradient of these examples.
   void compute(std::span<const std::int64_t> of) {
     constexpr double unit = 1.0 / (1 << 30);
     std::fill(gradient.begin(), gradient.end(), 0.0);
@@ -62,24 +61,25 @@ struct Momentum {
 };
 
 /// The momentum under a ShardedOptimizer: each rank has that of its shard, and NaN elsewhere.
-class ShardedMomentum : public elastic::Part {
+class ShardedMomentum : public elastic::StateHandler {
  public:
   /// `shard`: this rank's, in the current session.
   ShardedMomentum(Momentum& model, std::function<Shard()> shard)
       : model_(model), shard_(std::move(shard)) {}
 
   [[nodiscard]] bool saves_together() const override { return true; }
-  void save(std::string& bytes) override {
+  void save(StateDict& state) override {
     const auto own = shard_of(model_.momentum);
     const auto all = allgather(own, {.name = "momentum"}).values;
-    bytes.assign(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(double));
+    state = StateDict({{"momentum", all}});
   }
-  void load(const std::string& bytes) override {
+  void load(const StateDict& state) override {
     std::fill(model_.momentum.begin(), model_.momentum.end(),
               std::numeric_limits<double>::quiet_NaN());
     const auto own = shard_of(model_.momentum);
     std::memcpy(own.data(),
-                bytes.data() + static_cast<std::size_t>(shard_().begin) * sizeof(double),
+                state.tensors.at("momentum").bytes.data() +
+                    static_cast<std::size_t>(shard_().begin) * sizeof(double),
                 own.size_bytes());
   }
 

@@ -21,7 +21,7 @@ enum class Phase : std::uint8_t { warmup, steady };
 struct Schedule {
   int step = 0;
   [[nodiscard]] std::string state() const { return std::to_string(step); }
-  void load(const std::string& text) { step = std::stoi(text); }
+  void load_state(const std::string& text) { step = std::stoi(text); }
 };
 
 struct Counter {

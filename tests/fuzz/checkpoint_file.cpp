@@ -9,11 +9,11 @@
 #include <iterator>
 #include <string>
 
-#include "kolo/training/safetensors.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "memory_file.hpp"
 #include "target.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/checkpoint_tensors.hpp"
+#include "training/checkpoint/safetensors_header.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {
@@ -21,20 +21,26 @@ namespace {
 bool equal(const internal::CheckpointContents& a, const internal::CheckpointContents& b) {
   // A NaN as a metric is not equal to itself.
   return a.header.step == b.header.step && a.header.serial == b.header.serial &&
-         a.header.metric.has_value() == b.header.metric.has_value() &&
-         a.payload.parts == b.payload.parts && a.payload.own == b.payload.own;
+         a.header.metric.has_value() == b.header.metric.has_value() && a.parts == b.parts &&
+         a.per_rank == b.per_rank;
 }
 
 /// The bytes that `write_checkpoint` writes.
-std::string write(const internal::CheckpointHeader& header, const Blobs& parts,
-                  const std::vector<Blobs>& own = {}) {
+std::string write(const internal::CheckpointHeader& header, const NamedStates& parts,
+                  const std::vector<NamedStates>& per_rank = {}) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("kolo-fuzz-" + std::to_string(::getpid()) + ".safetensors");
-  internal::write_checkpoint(path, header, parts, own);
+  std::vector<std::string> encoded;
+  for (const NamedStates& of_rank : per_rank) encoded.push_back(internal::encode_parts(of_rank));
+  internal::write_checkpoint(path, header, parts, encoded);
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::filesystem::remove(path);
   return bytes;
+}
+
+internal::CheckpointContents read(const std::filesystem::path& path) {
+  return internal::parse_checkpoint(path, internal::read_checkpoint(path));
 }
 
 bool run(Bytes bytes) {
@@ -42,7 +48,7 @@ bool run(Bytes bytes) {
   file.set(bytes);
   internal::CheckpointContents first;
   try {
-    first = internal::read_checkpoint(file.path());
+    first = read(file.path());
   } catch (const CheckpointError&) {
     return false;
   }
@@ -50,8 +56,8 @@ bool run(Bytes bytes) {
   static unsigned accepted = 0;
   constexpr unsigned written = 64;  // 1 of 64
   if (accepted++ % written != 0) return true;
-  file.set(as_input(write(first.header, first.payload.parts, first.payload.own)));
-  require(equal(internal::read_checkpoint(file.path()), first),
+  file.set(as_input(write(first.header, first.parts, first.per_rank)));
+  require(equal(read(file.path()), first),
           "a checkpoint is another one when it is written and read again");
   return true;
 }
@@ -81,9 +87,9 @@ void repair(std::span<std::uint8_t> file) {
 
 std::vector<Seed> seeds() {
   const std::vector<float> weight{1, 2, 3, 4};
-  const std::string tensors = to_safetensors({{"0.weight", {weight.data(), Shape{2, 2}}}});
-  const std::string state = to_safetensors({{"state.0.exp_avg", weight}}, {{"class", "Adam"}});
-  const Blobs parts{{"model", tensors}, {"sampler", "kolo.sampler.1 0 0 0 10 1"}, {"", ""}};
+  const StateDict tensors({{"0.weight", {weight.data(), Shape{2, 2}}}});
+  const StateDict state({{"state.0.exp_avg", weight}}, {{"class", "Adam"}});
+  const NamedStates parts{{"model", tensors}, {"sampler", "kolo.sampler.1 0 0 0 10 1"}, {"", ""}};
   return {{"empty", write({}, {})},
           {"metric", write({.step = 1000, .metric = 0.25, .serial = 7}, parts)},
           {"ranks", write({.step = 1}, {{"optimizer", state}},

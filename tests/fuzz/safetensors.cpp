@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Safetensors files of other programs, in memory.
-#include "kolo/training/safetensors.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -9,22 +9,10 @@
 #include "kolo/error.hpp"
 #include "memory_file.hpp"
 #include "target.hpp"
-#include "training/checkpoint/safetensors_index.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
+#include "training/checkpoint/index_files.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {
-
-bool equal(const Safetensors& a, const Safetensors& b) {
-  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
-  for (const auto& [name, tensor] : a.tensors) {
-    const auto other = b.tensors.find(name);
-    if (other == b.tensors.end() || other->second.dtype != tensor.dtype ||
-        other->second.shape != tensor.shape || other->second.bytes != tensor.bytes)
-      return false;
-  }
-  return true;
-}
 
 // Some of the names that seeds have.
 struct Wanted {
@@ -46,8 +34,8 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Those that are found have the file's elements; nothing else changes.
-void load_into(const MemoryFile& file, const Safetensors& contents) {
+/// Tensors that are found get the elements of the file; nothing else changes.
+void load_into(const MemoryFile& file, const StateDict& contents) {
   Wanted wanted;
   try {
     const UnmatchedNames unmatched =
@@ -67,7 +55,7 @@ void load_into(const MemoryFile& file, const Safetensors& contents) {
 bool run_file(Bytes bytes) {
   static MemoryFile file;
   file.set(bytes);
-  Safetensors contents;
+  StateDict contents;
   bool accepted = true;
   try {
     contents = load_safetensors(file.path());
@@ -75,8 +63,8 @@ bool run_file(Bytes bytes) {
     accepted = false;
   }
   try {
-    const Safetensors same = from_safetensors(as_text(bytes));
-    require(accepted && equal(contents, same), "bytes are read otherwise than from a file");
+    const StateDict same = from_safetensors(as_text(bytes));
+    require(accepted && contents == same, "bytes are read otherwise than from a file");
   } catch (const InvalidArgument&) {
     require(!accepted, "bytes are refused that are accepted from a file");
   }
@@ -89,20 +77,17 @@ bool run(Bytes bytes) {
   const std::unique_ptr<char[]> exact(new char[bytes.size()]);
   std::copy(bytes.begin(), bytes.end(), exact.get());
   const std::string_view text(exact.get(), bytes.size());
-  Safetensors first;
+  StateDict first;
   try {
     first = from_safetensors(text);
   } catch (const InvalidArgument&) {
     return false;
   }
-  ConstTensorViews views;
-  for (const auto& [name, tensor] : first.tensors) {
+  for (const auto& [name, tensor] : first.tensors)
     require(tensor.bytes.size() ==
                 static_cast<std::size_t>(tensor.shape.elements()) * internal::size_of(tensor.dtype),
             "a tensor with more or fewer bytes than elements");
-    views.emplace(name, tensor.view());
-  }
-  require(equal(from_safetensors(to_safetensors(views, first.metadata)), first),
+  require(from_safetensors(to_safetensors(first)) == first,
           "tensors are others when they are written and read again");
   return true;
 }
@@ -115,8 +100,8 @@ std::vector<Seed> seeds() {
                                  {"steps", steps},
                                  {"half", {weight.data(), Shape{3}, DType::bf16}}};
   return {{"empty", to_safetensors({})},
-          {"metadata", to_safetensors({}, {{"format", "pt"}})},
-          {"tensors", to_safetensors(tensors, {{"format", "pt"}})}};
+          {"metadata", to_safetensors(StateDict(ConstTensorViews{}, {{"format", "pt"}}))},
+          {"tensors", to_safetensors(StateDict(tensors, {{"format", "pt"}}))}};
 }
 
 bool run_index(Bytes bytes) {

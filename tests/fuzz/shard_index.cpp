@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The index of a ShardedOptimizer's state: "state.json".
-#include "training/checkpoint/shard_index.hpp"
+#include "training/checkpoint/index_files.hpp"
 
 #include "target.hpp"
 #include "training/checkpoint/strict_json.hpp"

@@ -25,13 +25,13 @@ template <typename Make>
 bool loads(Make make, const std::string& text) {
   auto first = make();
   try {
-    first.load(text);
+    first.load_state(text);
   } catch (const InvalidArgument&) {
     require(first.state() == make().state(), "a state that was refused changed something");
     return false;
   }
   auto second = make();
-  second.load(first.state());
+  second.load_state(first.state());
   require(second.state() == first.state(), "a state is another one when it is loaded again");
   return true;
 }
@@ -40,7 +40,7 @@ bool loads(Make make, const std::string& text) {
 bool sampler_loads(const std::string& text) {
   if (!loads(make_sampler, text)) return false;
   DistributedSampler sampler = make_sampler();
-  sampler.load(text);
+  sampler.load_state(text);
   const std::int64_t steps = sampler.steps_left(2);
   require(steps >= 0 && sampler.indices().size() <= 4, "a sampler gives more than there is");
   sampler.advance(2);

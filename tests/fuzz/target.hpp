@@ -78,7 +78,6 @@ class Choices {
 // Each is defined in a file of its own.
 extern const Target startup_reports_target;
 extern const Target checkpoint_file_target;
-extern const Target checkpoint_payload_target;
 extern const Target cifar10_file_target;
 extern const Target connection_target;
 extern const Target diagnosis_target;

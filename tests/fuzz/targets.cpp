@@ -9,7 +9,6 @@ namespace kolo::internal::fuzz {
 std::span<const Target> targets() {
   static const std::array all{startup_reports_target,
                               checkpoint_file_target,
-                              checkpoint_payload_target,
                               cifar10_file_target,
                               connection_target,
                               diagnosis_target,

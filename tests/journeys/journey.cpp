@@ -150,7 +150,7 @@ void Journey::broadcast_model(std::size_t number, int root) {
   if (!program_.has(Feature::loss_scale) || reference_->models()[number].scale != number) return;
   std::string scale = scalers_[number]->state();
   kolo::broadcast(scale, root, {.name = "loss scale", .process_set = sets_[number]});
-  scalers_[number]->load(scale);
+  scalers_[number]->load_state(scale);
 }
 
 bool Journey::run_epoch(const Epoch& epoch) {
@@ -273,7 +273,7 @@ void Journey::set_state(const Replica& replica) {
   for (std::size_t number = 0; number < trainers_.size(); ++number)
     trainers_[number]->set_state(replica.models[number]);
   for (std::size_t number = 0; number < scalers_.size(); ++number)
-    if (!replica.scales[number].empty()) scalers_[number]->load(replica.scales[number]);
+    if (!replica.scales[number].empty()) scalers_[number]->load_state(replica.scales[number]);
 }
 
 }  // namespace kolo::internal::journeys

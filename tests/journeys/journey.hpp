@@ -54,7 +54,7 @@ class Journey {
   void check_weights(const Epoch& epoch);
   void check_start() const;
   void adopt_weights();
-  void load_hooks(const Checkpoint& found, bool own);
+  void load_hooks(const Checkpoint& found, bool per_rank);
   void check_plateau(const Epoch& epoch);
   void end_epoch(const Epoch& epoch);
   void save_checkpoint();

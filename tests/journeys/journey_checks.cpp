@@ -142,45 +142,45 @@ void Journey::save_checkpoint() {
   sampler.begin_epoch(epoch_);
   saved_step_ = std::int64_t{epoch_} * 10 + branch_;
   const std::string bytes = to_bytes(state());
-  Blobs parts{{"state", bytes}, {"sampler", sampler.state()}};
-  Blobs own{{"state", bytes}};
+  NamedStates parts{{"state", bytes}, {"sampler", sampler.state()}};
+  NamedStates per_rank{{"state", bytes}};
   for (std::size_t number = 0; number < hooks_.size(); ++number) {
     if (!hooks_[number]) continue;
-    parts[name_of_hook(number)] = hooks_[number]->shared_state();
-    own[name_of_hook(number)] = hooks_[number]->own_state();
+    parts[name_of_hook(number)] = hooks_[number]->state();
+    per_rank[name_of_hook(number)] = hooks_[number]->per_rank_state();
   }
   const std::filesystem::path path = checkpoints_->save(
-      saved_step_, parts, {.metric = static_cast<double>(saved_step_), .own = own});
+      saved_step_, parts, {.metric = static_cast<double>(saved_step_), .per_rank = per_rank});
   if (first_saved_.empty()) first_saved_ = path;
   const auto found = checkpoints_->load_latest();
   if (!found || found->step != saved_step_)
     throw Unexpected("the latest checkpoint is of step " +
                      (found ? std::to_string(found->step) : "none") + " after one was saved at " +
                      std::to_string(saved_step_));
-  if (found->own_part("state") != bytes) throw Unexpected("a checkpoint has other bytes");
+  if (found->per_rank_part("state") != bytes) throw Unexpected("a checkpoint has other bytes");
   returned_ = false;
 }
 
 void Journey::load_checkpoint(const Checkpoint& found) {
   DistributedSampler sampler({.examples = program_.examples, .seed = program_.seed});
-  sampler.load(found.part("sampler"));
+  sampler.load_state(found.part("sampler"));
   Replica replica = state();
   const bool same = found.ranks == ranks_;
-  if (same == found.own.empty()) throw Unexpected("a checkpoint has wrong parts of its own");
-  from_bytes(same ? found.own_part("state") : found.part("state"), replica);
+  if (same == found.per_rank.empty()) throw Unexpected("a checkpoint has wrong parts of its own");
+  from_bytes(same ? found.per_rank_part("state") : found.part("state"), replica);
   set_state(replica);
   if (sampler.epoch() != found.step / 10) throw Unexpected("a sampler is in another epoch");
   load_hooks(found, same);
 }
 
-void Journey::load_hooks(const Checkpoint& found, bool own) {
+void Journey::load_hooks(const Checkpoint& found, bool per_rank) {
   for (std::size_t number = 0; number < hooks_.size(); ++number) {
     if (!hooks_[number]) continue;
     const std::string name = name_of_hook(number);
-    hooks_[number]->load_shared_state(found.part(name));
-    if (own) hooks_[number]->load_own_state(found.own_part(name));
-    if (hooks_[number]->shared_state() != found.part(name) ||
-        (own && hooks_[number]->own_state() != found.own_part(name)))
+    hooks_[number]->load_state(found.part(name));
+    if (per_rank) hooks_[number]->load_per_rank_state(found.per_rank_part(name));
+    if (hooks_[number]->state() != found.part(name) ||
+        (per_rank && hooks_[number]->per_rank_state() != found.per_rank_part(name)))
       throw Unexpected("a hook has another state than its checkpoint");
   }
 }

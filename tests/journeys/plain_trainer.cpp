@@ -92,7 +92,7 @@ class PlainScaler : public Scaler {
 
   void update() override { scale_.update(std::exchange(overflow_, false)); }
   [[nodiscard]] std::string state() const override { return scale_.state(); }
-  void load(const std::string& state) override { scale_.load(state); }
+  void load_state(const std::string& state) override { scale_.load_state(state); }
 
  private:
   LossScale scale_;

@@ -285,7 +285,7 @@ void Reference::update_scales(const Epoch& epoch, int step) {
       if (models_[number].scale != number) continue;
       std::string& text = replicas_[static_cast<std::size_t>(rank)].scales[number];
       LossScale scale(scale_options(program_));
-      scale.load(text);
+      scale.load_state(text);
       scale.update(shrinks[number]);
       text = scale.state();
     }

@@ -50,7 +50,7 @@ class TorchScaler : public Scaler {
 
   void update() override { scaler.update(); }
   [[nodiscard]] std::string state() const override { return scaler.state(); }
-  void load(const std::string& state) override { scaler.load(state); }
+  void load_state(const std::string& state) override { scaler.load_state(state); }
 
   GradScaler scaler;
 };

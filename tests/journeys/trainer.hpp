@@ -55,7 +55,7 @@ class Scaler {
   /// After the steps of all its models.
   virtual void update() = 0;
   [[nodiscard]] virtual std::string state() const = 0;
-  virtual void load(const std::string& state) = 0;
+  virtual void load_state(const std::string& state) = 0;
 };
 
 struct TrainerArguments {

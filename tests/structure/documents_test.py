@@ -110,7 +110,7 @@ class Quotes(Documents):
         self.assertIn(".seed = 42", errors)
 
     def test_lines_in_another_order_are_found(self):
-        self.change("examples/basics/resumable.cpp", "sampler.load(found->part(\"sampler\"));", "step = found->step;")
+        self.change("examples/basics/resumable.cpp", "sampler.load_state(found->part(\"sampler\"));", "step = found->step;")
         self.assertIn("docs/training.md", self.quotes()[1])
 
     def test_a_missing_file_is_found(self):

@@ -7,7 +7,6 @@
 #include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal::testing_support {
 namespace {
@@ -61,8 +60,8 @@ TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
   broadcast_parameters(*whole.model, 0);
   Checkpointer checkpoints({.directory = directory()});
   whole.steps(3);
-  checkpoints.save(3, {{"model", to_bytes(*whole.model)}, {"optimizer", to_bytes(whole.optimizer)}},
-                   {.own = {{"random", random_state()}}});
+  checkpoints.save(3, {{"model", state(*whole.model)}, {"optimizer", state(whole.optimizer)}},
+                   {.per_rank = {{"random", random_state()}}});
   whole.steps(4);
 
   ::torch::manual_seed(99);
@@ -71,9 +70,9 @@ TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
   resumed.steps(2);
   const std::optional<Checkpoint> found = checkpoints.load_latest();
   ASSERT_TRUE(found.has_value());
-  from_bytes(found->part("model"), *resumed.model);
-  from_bytes(found->part("optimizer"), resumed.optimizer);
-  set_random_state(found->own_part("random"));
+  load_state(*resumed.model, found->part("model"));
+  load_state(resumed.optimizer, found->part("optimizer"));
+  load_random_state(found->per_rank_part("random"));
   resumed.steps(4);
   expect_same_bits(resumed.model->parameters(), whole.model->parameters());
   // Statistics differ between ranks; rank 0's were saved.
@@ -84,31 +83,31 @@ TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
 TEST_F(CheckpointTest, RandomNumbersGoOnWhereTheyWere) {
   ::torch::manual_seed(1);
   (void)::torch::randn({7});
-  const std::string state = random_state();
+  const StateDict before = random_state();
   const ::torch::Tensor first = ::torch::cat({::torch::randn({5}), ::torch::rand({5})});
-  set_random_state(state);
+  load_random_state(before);
   const ::torch::Tensor second = ::torch::cat({::torch::randn({5}), ::torch::rand({5})});
   EXPECT_TRUE(same_bits(first, second));
-  EXPECT_THROW(set_random_state("nonsense"), InvalidArgument);
-  EXPECT_THROW(set_random_state(to_bytes(std::vector<::torch::Tensor>{})), InvalidArgument);
-  EXPECT_THROW(set_random_state(to_bytes(std::vector<::torch::Tensor>{::torch::zeros({3})})),
+  EXPECT_THROW(load_random_state("nonsense"), InvalidArgument);
+  EXPECT_THROW(load_random_state(state(std::vector<::torch::Tensor>{})), InvalidArgument);
+  EXPECT_THROW(load_random_state(state(std::vector<::torch::Tensor>{::torch::zeros({3})})),
                InvalidArgument);
 }
 
 TEST_F(CheckpointTest, TensorsComeBack) {
   const std::vector<::torch::Tensor> saved = {::torch::randn({2, 3}), ::torch::arange(5)};
   std::vector<::torch::Tensor> loaded = {::torch::ones({1})};
-  from_bytes(to_bytes(saved), loaded);
+  load_state(loaded, state(saved));
   expect_same_bits(saved, loaded);
 }
 
 TEST_F(CheckpointTest, BytesOfSomethingElseAreRefused) {
   Training training;
-  const auto error = error_of<InvalidArgument>([&] { from_bytes("no archive", *training.model); });
-  EXPECT_THAT(error.what(), HasSubstr("cannot be read as this module"));
-  error_of<InvalidArgument>([&] { from_bytes("", training.optimizer); });
+  const auto error = error_of<InvalidArgument>([&] { load_state(*training.model, "no archive"); });
+  EXPECT_THAT(error.what(), HasSubstr("cannot be loaded as this module"));
+  error_of<InvalidArgument>([&] { load_state(training.optimizer, ""); });
   nn::Sequential other(nn::Linear(2, 2));
-  error_of<InvalidArgument>([&] { from_bytes(to_bytes(*other), *training.model); });
+  error_of<InvalidArgument>([&] { load_state(*training.model, state(*other)); });
 }
 
 TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
@@ -116,11 +115,11 @@ TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
   nn::Sequential other(nn::Linear(2, 7), nn::Linear(7, 1));
   std::vector<::torch::Tensor> before;
   for (const auto& parameter : other->parameters()) before.push_back(parameter.detach().clone());
-  const auto error = error_of<InvalidArgument>([&] { from_bytes(to_bytes(*saved), *other); });
+  const auto error = error_of<InvalidArgument>([&] { load_state(*other, state(*saved)); });
   EXPECT_THAT(error.what(),
-              HasSubstr("'0.bias' has shape [6] in the bytes but [7] in the program"));
+              HasSubstr("'0.bias' has shape [6] in the state but [7] in the program"));
   expect_same_bits(before, other->parameters());
-  error_of<InvalidArgument>([&] { from_bytes(to_bytes(saved), other); });
+  error_of<InvalidArgument>([&] { load_state(other, state(saved)); });
   expect_same_bits(before, other->parameters());
 }
 
@@ -129,10 +128,10 @@ TEST_F(CheckpointTest, FilesHaveTheNamesOfPyTorch) {
   training.steps(3);
   Checkpointer checkpoints({.directory = directory()});
   const auto path = checkpoints.save(
-      3, {{"model", to_bytes(*training.model)}, {"optimizer", to_bytes(training.optimizer)}},
-      {.own = {{"random", random_state()}}});
+      3, {{"model", state(*training.model)}, {"optimizer", state(training.optimizer)}},
+      {.per_rank = {{"random", random_state()}}});
   if (rank() != 0) return;
-  const Safetensors file = kolo::load_safetensors(path);
+  const StateDict file = kolo::load_safetensors(path);
   for (const char* name : {"model.0.weight", "model.0.bias", "model.1.running_mean",
                            "model.1.num_batches_tracked", "model.3.weight", "own.0.random.cpu",
                            "optimizer.state.0.exp_avg", "optimizer.state.5.exp_avg_sq"})
@@ -169,16 +168,16 @@ void expect_resumed(const Options& options, bool named = true) {
   nn::Linear whole(3, 2), resumed(3, 2);
   Optimizer first(whole->parameters(), options);
   train(whole, first);
-  const std::string model = to_bytes(*whole), state = to_bytes(first);
-  EXPECT_EQ(!state.starts_with("PK"), named);
+  const StateDict model = state(*whole), saved = state(first);
+  EXPECT_EQ(saved.metadata.contains("class"), named);
   train(whole, first);
 
   Optimizer second(resumed->parameters(), Options(77.0));
   train(resumed, second);
-  from_bytes(model, *resumed);
-  from_bytes(state, second);
+  load_state(*resumed, model);
+  load_state(second, saved);
   if (named) {
-    EXPECT_EQ(to_bytes(second), state);
+    EXPECT_EQ(state(second), saved);
   }
   train(resumed, second);
   expect_same_bits(whole->parameters(), resumed->parameters());
@@ -202,17 +201,17 @@ TEST_F(CheckpointTest, EveryOptimizerComesBack) {
 TEST_F(CheckpointTest, AnotherOptimizersStateIsRefusedAndChangesNothing) {
   Training training;
   training.steps(2);
-  const std::string before = to_bytes(training.optimizer);
+  const StateDict before = state(training.optimizer);
   const auto refused = [&](const ::torch::optim::Optimizer& other, const std::string& why) {
     const auto error =
-        error_of<InvalidArgument>([&] { from_bytes(to_bytes(other), training.optimizer); });
-    EXPECT_THAT(error.what(), HasSubstr("cannot be read as this optimizer's state"));
+        error_of<InvalidArgument>([&] { load_state(training.optimizer, state(other)); });
+    EXPECT_THAT(error.what(), HasSubstr("cannot be loaded as this optimizer's"));
     EXPECT_THAT(error.what(), HasSubstr(why));
-    EXPECT_EQ(to_bytes(training.optimizer), before);
+    EXPECT_EQ(state(training.optimizer), before);
   };
   nn::Linear small(1, 1);
   refused(optim::SGD(training.model->parameters(), 0.1), "of the class 'SGD', not of Adam");
-  refused(optim::Adam(small->parameters()), "group 0 has 2 parameters in them and 6 here");
+  refused(optim::Adam(small->parameters()), "group 0 has 2 parameters in it and 6 here");
   std::vector<::torch::Tensor> reversed = training.model->parameters();
   std::reverse(reversed.begin(), reversed.end());
   optim::Adam other(reversed, optim::AdamOptions(0.5));
@@ -223,13 +222,12 @@ TEST_F(CheckpointTest, AnotherOptimizersStateIsRefusedAndChangesNothing) {
 TEST_F(CheckpointTest, StateThatLacksATensorIsRefused) {
   Training training;
   training.steps(1);
-  const std::string before = to_bytes(training.optimizer);
-  SafetensorsViews views = parse_safetensors(before);
-  EXPECT_EQ(views.tensors.erase("state.1.exp_avg_sq"), 1);
-  const auto error = error_of<InvalidArgument>(
-      [&] { from_bytes(to_safetensors(views.tensors, views.metadata), training.optimizer); });
-  EXPECT_THAT(error.what(), HasSubstr("they lack 'state.1.exp_avg_sq'"));
-  EXPECT_EQ(to_bytes(training.optimizer), before);
+  const StateDict before = state(training.optimizer);
+  StateDict changed = before;
+  EXPECT_EQ(changed.tensors.erase("state.1.exp_avg_sq"), 1);
+  const auto error = error_of<InvalidArgument>([&] { load_state(training.optimizer, changed); });
+  EXPECT_THAT(error.what(), HasSubstr("it lacks 'state.1.exp_avg_sq'"));
+  EXPECT_EQ(state(training.optimizer), before);
 }
 
 TEST_F(CheckpointTest, LbfgsCanBeSavedOnceLibTorchCanOrSaysWhy) {
@@ -244,7 +242,7 @@ TEST_F(CheckpointTest, LbfgsCanBeSavedOnceLibTorchCanOrSaysWhy) {
     });
     try {
       optim::LBFGS loaded({weight}, optim::LBFGSOptions(0.1).max_iter(1).history_size(3));
-      from_bytes(to_bytes(optimizer), loaded);
+      load_state(loaded, state(optimizer));
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr("LibTorch cannot save the state of this optimizer now"));
       EXPECT_LT(step, 4);
@@ -257,7 +255,7 @@ TEST_F(CheckpointTest, ATensorThatSafetensorsLackMakesAnArchive) {
     ::torch::Tensor weight = register_parameter("weight", ::torch::randn({3}, at::kComplexFloat));
   };
   Complex saved, loaded;
-  from_bytes(to_bytes(static_cast<const nn::Module&>(saved)), static_cast<nn::Module&>(loaded));
+  load_state(static_cast<nn::Module&>(loaded), state(static_cast<const nn::Module&>(saved)));
   EXPECT_TRUE(::torch::equal(saved.weight, loaded.weight));
   EXPECT_THROW(save_safetensors("/nowhere", saved), InvalidArgument);
 }
@@ -284,7 +282,7 @@ TEST_F(WeightsTest, OfEveryDTypeAreConverted) {
                            at::kBFloat16, at::kFloat, at::kDouble, at::kBool}) {
     const ::torch::Tensor tensor = ::torch::tensor({0, 1, 1, 0, 1, 0}).to(dtype).reshape({2, 3});
     save_safetensors(path_, {{"t", tensor.t()}});  // not in row-major order
-    const Safetensors file = kolo::load_safetensors(path_);
+    const StateDict file = kolo::load_safetensors(path_);
     EXPECT_TRUE(::torch::equal(to_tensor(file.tensors.at("t")), tensor.t())) << dtype;
     ::torch::Tensor doubles = ::torch::zeros({2, 3}, f64).t();
     load_safetensors(path_, {{"t", doubles}});
@@ -298,7 +296,7 @@ TEST_F(WeightsTest, ThatDoNotMatchAreRefusedAndChangeNothing) {
   const nn::Sequential saved(nn::Linear(2, 3), nn::Linear(3, 3));
   save_safetensors(path_, *saved);
   nn::Sequential other(nn::Linear(2, 3), nn::Linear(3, 4), nn::Linear(1, 1));
-  const std::string before = to_bytes(*other);
+  const StateDict before = state(*other);
   const auto names = error_of<InvalidArgument>([&] { load_safetensors(path_, *other); });
   EXPECT_THAT(names.what(), HasSubstr("weights.safetensors': the names of tensors differ. Missing "
                                       "in the file: '2.bias', '2.weight'"));
@@ -306,7 +304,7 @@ TEST_F(WeightsTest, ThatDoNotMatchAreRefusedAndChangeNothing) {
       error_of<InvalidArgument>([&] { load_safetensors(path_, *other, {.strict = false}); });
   EXPECT_THAT(shapes.what(),
               HasSubstr("'1.bias' has shape [3] in the file but [4] in the program"));
-  EXPECT_EQ(to_bytes(*other), before);
+  EXPECT_EQ(state(*other), before);
 
   nn::Linear part(2, 3);
   const UnmatchedNames unmatched = load_safetensors(

@@ -147,14 +147,14 @@ class ReplacedParameterTest : public TorchTest {
       optimizer->zero_grad();  // adapts to it
       pass(*optimizer, parameters, step);
     }
-    const std::string shared = hook->shared_state();
-    const std::string own = hook->own_state();
+    const StateDict shared = hook->state();
+    const StateDict own = hook->per_rank_state();
     pass(*optimizer, parameters, 3);
     const Tensor expected = flat({parameters[0].grad(), parameters[1].grad()});
     optimizer.reset();
     const auto resumed = make_hook(kind);
-    resumed->load_shared_state(shared);
-    resumed->load_own_state(own);
+    resumed->load_state(shared);
+    resumed->load_per_rank_state(own);
     auto again = make(parameters, resumed);
     pass(again, parameters, 3);
     EXPECT_TRUE(same_bits(flat({parameters[0].grad(), parameters[1].grad()}), expected));

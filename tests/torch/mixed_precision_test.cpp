@@ -274,7 +274,7 @@ TEST_F(GradScalerTest, AfterAJoinTheScaleIsThatOfTheLastRank) {
   const int last = join();
   std::string state = scaler_.state();
   broadcast(state, last);
-  scaler_.load(state);
+  scaler_.load_state(state);
   broadcast_parameters(ModuleTensors({{"w", model_.w}}), last);
   EXPECT_EQ(scaler_.loss_scale(), size() == 4 ? 0x1p40 : 0x1p39);  // doubled, then halved
   optimizer.zero_grad();
@@ -303,7 +303,7 @@ TEST_F(GradScalerTest, GoesOnFromACheckpoint) {
   train(scaler_, huge_on_last(1.0));
   train(scaler_, 1.0);
   train(scaler_, 1.0);
-  resumed.load(scaler_.state());
+  resumed.load_state(scaler_.state());
   EXPECT_EQ(resumed.loss_scale(), 0x1p39);
   train(resumed, 1.0);
   EXPECT_EQ(resumed.loss_scale(), 0x1p40);

@@ -157,12 +157,12 @@ TEST_F(ShardedProgramsTest, AllRanksSkipStepsOfPassesThatAccumulate) {
 // Runs in a child: what it may do with what it has inherited.
 template <typename Optimizer>
 void use_in_child(Optimizer& optimizer) {
-  if constexpr (requires { optimizer.whole_state(0); }) {
+  if constexpr (requires { optimizer.full_state(0); }) {
     const auto refusal = [](const auto& call) {
       return std::string(error_of<InvalidArgument>(call).what());
     };
     EXPECT_THAT(refusal([&] { optimizer.step(); }), HasSubstr("fork"));
-    EXPECT_THAT(refusal([&] { (void)optimizer.whole_state(0); }), HasSubstr("fork"));
+    EXPECT_THAT(refusal([&] { (void)optimizer.full_state(0); }), HasSubstr("fork"));
   }
   optimizer.zero_grad();
   const Optimizer dies_here(std::move(optimizer));

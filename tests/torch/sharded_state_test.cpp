@@ -15,6 +15,13 @@ namespace {
 
 using ShardedStateTest = TorchTest;
 
+/// The root's state, on all ranks.
+StateDict sent_by(int root, const StateDict& state) {
+  std::string bytes = to_safetensors(state);
+  broadcast(bytes, root);
+  return from_safetensors(bytes);
+}
+
 void assign(Network& network, const Tensors& values) {
   const ::torch::NoGradGuard no_grad;
   const Tensors parameters = network.parameters();
@@ -37,12 +44,12 @@ TEST_F(ShardedStateTest, StateMovesBetweenKindsAndNumbersOfRanks) {
     usual_step(parts, sharded, step);
   }
   const int root = size() - 1;
-  std::string state = sharded.whole_state(root);
-  EXPECT_EQ(state.empty(), rank() != root);
+  StateDict full = sharded.full_state(root);
+  EXPECT_EQ(full.empty(), rank() != root);
   if (rank() == root) {
-    EXPECT_EQ(state, to_bytes(replicated));
+    EXPECT_EQ(full, state(replicated));
   }
-  broadcast(state, root);
+  full = sent_by(root, full);
   Tensors saved;
   for (const auto& parameter : parts.parameters()) saved.push_back(parameter.detach().clone());
 
@@ -63,15 +70,15 @@ TEST_F(ShardedStateTest, StateMovesBetweenKindsAndNumbersOfRanks) {
     };
     if (is_sharded) {
       go_on(ShardedOptimizer(make_base(again), again.named_parameters(), options),
-            [&](auto& optimizer) { optimizer.load_whole_state(state); });
+            [&](auto& optimizer) { optimizer.load_full_state(full); });
     } else {
       go_on(DistributedOptimizer(make_base(again), again.named_parameters(), options),
-            [&](auto& optimizer) { from_bytes(state, optimizer); });
+            [&](auto& optimizer) { load_state(optimizer, full); });
     }
     // One process.
     Network alone(9);
     optim::AdamW plain = make_base(alone);
-    from_bytes(state, plain);
+    load_state(plain, full);
     assign(alone, saved);
     for (int step = 3; step < 5; ++step) {
       plain.zero_grad();
@@ -81,7 +88,7 @@ TEST_F(ShardedStateTest, StateMovesBetweenKindsAndNumbersOfRanks) {
     }
     expect_close(flat(again.parameters()), flat(alone.parameters()), 1e-6);
   }
-  EXPECT_THROW(sharded.load_whole_state("?"), InvalidArgument);
+  EXPECT_THROW(sharded.load_full_state("?"), InvalidArgument);
   EXPECT_THROW(broadcast_optimizer_state(sharded, 0), InvalidArgument);
 }
 
@@ -94,40 +101,39 @@ TEST_F(ShardedStateTest, EachRankWritesItsPartsForAnyNumberOfRanks) {
     return optim::Adam(of.parameters(), optim::AdamOptions(0.01).amsgrad(true));
   };
   ShardedOptimizer optimizer(base(network), network.named_parameters());
-  EXPECT_THROW(optimizer.load_state(folder), Error);  // there is none
+  EXPECT_THROW(optimizer.load(folder), Error);  // there is none
   usual_step(network, optimizer, 0);
-  optimizer.save_state(folder);
+  optimizer.save(folder);
   usual_step(network, optimizer, 1);
-  optimizer.save_state(folder);  // replaces the first
-  std::string whole = optimizer.whole_state(0);
-  broadcast(whole, 0);
+  optimizer.save(folder);  // replaces the first
+  const StateDict whole = sent_by(0, optimizer.full_state(0));
 
   const ProcessSet fewer = add_process_set(ranks_by(1, std::max(size() - 1, 1)));
   Network other;
   ShardedOptimizer loaded(base(other), other.named_parameters(), {.process_set = fewer});
   Network another;
   ShardedOptimizer expected(base(another), another.named_parameters(), {.process_set = fewer});
-  loaded.load_state(folder);
-  expected.load_whole_state(whole);
-  EXPECT_EQ(to_bytes(loaded), to_bytes(expected));
+  loaded.load(folder);
+  expected.load_full_state(whole);
+  EXPECT_EQ(state(loaded), state(expected));
   barrier();
 
   // The files of another network, a missing file, and no index.
   ::torch::Tensor w = parameter({1.0, 2.0});
   ShardedOptimizer unlike(optim::Adam({w}, 0.01));
-  const auto error = error_of<Error>([&] { unlike.load_state(folder); });
+  const auto error = error_of<Error>([&] { unlike.load(folder); });
   EXPECT_THAT(error.what(), HasSubstr("that of other parameters"));
   barrier();
   if (rank() == 0)
     for (const auto& file : std::filesystem::directory_iterator(folder))
       if (file.path().filename().string().starts_with("state-00001")) remove(file.path());
   barrier();
-  EXPECT_THROW(optimizer.load_state(folder), Error);
+  EXPECT_THROW(optimizer.load(folder), Error);
   if (rank() == 0) std::filesystem::remove(std::filesystem::path(folder) / "state.json");
   barrier();
-  EXPECT_THAT(error_of<Error>([&] { optimizer.load_state(folder); }).what(),
+  EXPECT_THAT(error_of<Error>([&] { optimizer.load(folder); }).what(),
               HasSubstr("no complete state"));
-  EXPECT_THROW(optimizer.save_state("/proc/nowhere"), Error);
+  EXPECT_THROW(optimizer.save("/proc/nowhere"), Error);
   usual_step(network, optimizer, 2);
   expect_same_bits_on_all_ranks(network.parameters());
 }
@@ -171,15 +177,17 @@ TEST_F(ShardedStateTest, AddedParametersAreSavedAndLoaded) {
     usual_step(parts.body, sharded, 0);
     whole.add_head(replicated);
     parts.add_head(sharded);
-    std::string state = sharded.whole_state(0);
-    EXPECT_EQ(state, rank() == 0 ? to_bytes(replicated) : "");
+    const auto expect_replicated = [&](const StateDict& full) {
+      EXPECT_EQ(full, rank() == 0 ? state(replicated) : StateDict());
+    };
+    expect_replicated(sharded.full_state(0));
     whole.step(replicated, 1);
     parts.step(sharded, 1);
-    state = sharded.whole_state(0);
-    EXPECT_EQ(state, rank() == 0 ? to_bytes(replicated) : "");
-    broadcast(state, 0);
-    sharded.save_state(folder);
-    const std::string own = to_bytes(sharded);
+    StateDict full = sharded.full_state(0);
+    expect_replicated(full);
+    full = sent_by(0, full);
+    sharded.save(folder);
+    const StateDict own = state(sharded);
     const Tensors before = parts.parameters();
 
     parts.step(sharded, 2);
@@ -188,9 +196,9 @@ TEST_F(ShardedStateTest, AddedParametersAreSavedAndLoaded) {
       Program resumed;
       auto optimizer = resumed.optimizer(in_parts);
       resumed.add_head(optimizer);
-      if (*from == 'f') optimizer.load_state(folder);
-      if (*from == 'w') optimizer.load_whole_state(state);
-      if (*from == 'o') from_bytes(own, optimizer);
+      if (*from == 'f') optimizer.load(folder);
+      if (*from == 'w') optimizer.load_full_state(full);
+      if (*from == 'o') load_state(optimizer, own);
       for (int i = 0; i < 2; ++i) {
         const ::torch::NoGradGuard no_grad;
         std::int64_t at = 0;
@@ -212,11 +220,11 @@ TEST_F(ShardedStateTest, OnesOwnPartIsSavedAndLoaded) {
   Network network;
   ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
   usual_step(network, optimizer, 0);
-  const std::string part = to_bytes(optimizer);
+  const StateDict part = state(optimizer);
   const Tensors before = network.parameters();
   Network other(5);
   ShardedOptimizer resumed(optim::Adam(other.parameters(), 0.5), other.named_parameters());
-  from_bytes(part, resumed);
+  load_state(resumed, part);
   assign(other, before);
   usual_step(network, optimizer, 1);
   usual_step(other, resumed, 1);
@@ -228,21 +236,19 @@ TEST_F(ShardedStateTest, APartIsLoadedOnItsRankOnly) {
   ShardedOptimizer optimizer(optim::Adam({w}, 0.01));
   backward(w, 1.0);
   optimizer.step();
-  std::string first = to_bytes(optimizer);
-  broadcast(first, 0);
+  const StateDict first = sent_by(0, state(optimizer));
   if (rank() == 0) {
-    from_bytes(first, optimizer);
+    load_state(optimizer, first);
   } else {
-    EXPECT_THAT(error_of<InvalidArgument>([&] { from_bytes(first, optimizer); }).what(),
+    EXPECT_THAT(error_of<InvalidArgument>([&] { load_state(optimizer, first); }).what(),
                 HasSubstr("shard 1 of"));
   }
   ::torch::Tensor v = ::torch::ones({8}, f64).set_requires_grad(true);
   optim::Adam plain({v}, 0.01);
-  EXPECT_THROW(from_bytes(first, plain), InvalidArgument);
-  std::string whole = optimizer.whole_state(0);
-  broadcast(whole, 0);
-  EXPECT_THROW(from_bytes(whole, optimizer), InvalidArgument);
-  optimizer.load_whole_state(whole);
+  EXPECT_THROW(load_state(plain, first), InvalidArgument);
+  const StateDict whole = sent_by(0, optimizer.full_state(0));
+  EXPECT_THROW(load_state(optimizer, whole), InvalidArgument);
+  optimizer.load_full_state(whole);
 }
 
 // An elementwise optimizer of the user's own.
@@ -268,8 +274,8 @@ TEST_F(ShardedStateTest, SaysWhyAStateCannotBeSaved) {
   ::torch::Tensor w = ::torch::ones({8 * size()}).set_requires_grad(true);
   ShardedOptimizer own(OwnSgd({w}, 0.1));
   const char* const classes = "its class is none of SGD, Adam, AdamW, RMSprop and Adagrad";
-  EXPECT_THAT(refusal_of([&] { (void)own.whole_state(0); }), HasSubstr(classes));
-  EXPECT_THAT(error_of<Error>([&] { own.save_state(folder); }).what(), HasSubstr(classes));
+  EXPECT_THAT(refusal_of([&] { (void)own.full_state(0); }), HasSubstr(classes));
+  EXPECT_THAT(error_of<Error>([&] { own.save(folder); }).what(), HasSubstr(classes));
 
   ::torch::Tensor v = ::torch::ones({8 * size()}).set_requires_grad(true);
   ShardedOptimizer optimizer(optim::Adam({v}, 0.1));
@@ -279,8 +285,8 @@ TEST_F(ShardedStateTest, SaysWhyAStateCannotBeSaved) {
     auto& adam = dynamic_cast<optim::AdamParamState&>(*state);
     adam.exp_avg(adam.exp_avg().to(::torch::kComplexFloat));
   }
-  EXPECT_THAT(refusal_of([&] { (void)optimizer.whole_state(0); }), HasSubstr("'state.0.exp_avg'"));
-  EXPECT_THAT(error_of<Error>([&] { optimizer.save_state(folder); }).what(),
+  EXPECT_THAT(refusal_of([&] { (void)optimizer.full_state(0); }), HasSubstr("'state.0.exp_avg'"));
+  EXPECT_THAT(error_of<Error>([&] { optimizer.save(folder); }).what(),
               HasSubstr("'state.0.exp_avg'"));
   barrier();
 }
@@ -290,18 +296,17 @@ TEST_F(ShardedStateTest, BytesOfACustomOptimizerAreOfOneRank) {
   ShardedOptimizer optimizer(OwnSgd({w}, optim::SGDOptions(0.1).momentum(0.5)));
   backward(w, 1.0);
   optimizer.step();
-  const std::string own = to_bytes(optimizer);
-  from_bytes(own, optimizer);
-  std::string of_first = own;
-  broadcast(of_first, 0);
+  const StateDict own = state(optimizer);
+  load_state(optimizer, own);
+  const StateDict of_first = sent_by(0, own);
   if (rank() == 0) {
-    from_bytes(of_first, optimizer);
+    load_state(optimizer, of_first);
   } else {
-    EXPECT_THAT(refusal_of([&] { from_bytes(of_first, optimizer); }), HasSubstr("shard 1 of "));
+    EXPECT_THAT(refusal_of([&] { load_state(optimizer, of_first); }), HasSubstr("shard 1 of "));
   }
   ::torch::Tensor v = ::torch::ones({8}).set_requires_grad(true);
   OwnSgd alone({v}, 0.1);
-  EXPECT_THAT(refusal_of([&] { from_bytes(own, alone); }), HasSubstr("not the whole state"));
+  EXPECT_THAT(refusal_of([&] { load_state(alone, own); }), HasSubstr("not the full state"));
 }
 
 TEST_F(ShardedStateTest, FilesOfKilledSavesAreRemoved) {
@@ -321,10 +326,10 @@ TEST_F(ShardedStateTest, FilesOfKilledSavesAreRemoved) {
   Network network;
   ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
   usual_step(network, optimizer, 0);
-  optimizer.save_state(folder);
+  optimizer.save(folder);
   for (const char* name : unfinished) EXPECT_FALSE(std::filesystem::exists(file(name))) << name;
   EXPECT_TRUE(std::filesystem::exists(file(other)));
-  optimizer.load_state(folder);
+  optimizer.load(folder);
   barrier();
 }
 

@@ -76,7 +76,7 @@ void train(const ::torch::Device& device, kolo::Sharding sharding) {
     std::printf("rank %d, step %d: %d %llx\n", kolo::rank(), step, stepped ? 1 : 0,
                 digest_of(*model));
   }
-  const std::string state = optimizer.whole_state(0);
+  const std::string state = kolo::to_safetensors(optimizer.full_state(0));
   Digest digest;
   digest.add(state.data(), state.size());
   std::printf("rank %d, state: %llx\n", kolo::rank(), digest.value());

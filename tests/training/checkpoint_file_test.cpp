@@ -13,13 +13,11 @@
 #include <vector>
 
 #include "kolo/error.hpp"
-#include "kolo/training/safetensors.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/checkpoint_payload.hpp"
 #include "training/checkpoint/disk_file.hpp"
-#include "training/checkpoint/safetensors_header.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
+#include "training/checkpoint/safetensors.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -38,7 +36,7 @@ void put(const fs::path& path, const std::string& bytes) {
 
 CheckpointError error_of(const fs::path& path) {
   try {
-    (void)read_checkpoint(path);
+    (void)parse_checkpoint(path, read_checkpoint(path));
   } catch (const CheckpointError& error) {
     return error;
   }
@@ -69,25 +67,28 @@ class FileSizeLimit {
 class CheckpointFile : public testing::Test {
  protected:
   void write(const CheckpointHeader& header) const {
-    write_checkpoint(path_, header, parts_, own_);
+    write_checkpoint(path_, header, parts_, encoded());
+  }
+  [[nodiscard]] std::vector<std::string> encoded() const {
+    std::vector<std::string> encoded;
+    for (const NamedStates& parts : per_rank_) encoded.push_back(encode_parts(parts));
+    return encoded;
   }
 
   // A correct file with other metadata.
   void put_metadata(const Metadata& metadata) const {
-    const std::string bytes = bytes_of(path_);
-    std::string_view data;
-    SafetensorsHeader header = parse_file(bytes, data);
+    StateDict file = load_safetensors(path_);
     for (const auto& [key, text] : metadata) {
-      if (text.empty()) header.metadata.erase(key);
-      if (!text.empty()) header.metadata[key] = text;
+      if (text.empty()) file.metadata.erase(key);
+      if (!text.empty()) file.metadata[key] = text;
     }
-    put(path_, print_header(header) + std::string(data));
+    put(path_, to_safetensors(file));
   }
 
   void expect_contents(const CheckpointHeader& header) const {
-    const CheckpointContents contents = read_checkpoint(path_);
-    EXPECT_EQ(contents.payload.parts, parts_);
-    EXPECT_EQ(contents.payload.own, own_);
+    const CheckpointContents contents = parse_checkpoint(path_, read_checkpoint(path_));
+    EXPECT_EQ(contents.parts, parts_);
+    EXPECT_EQ(contents.per_rank, per_rank_);
     for (const CheckpointHeader& found : {contents.header, read_checkpoint_header(path_)}) {
       EXPECT_EQ(found.step, header.step);
       EXPECT_EQ(found.metric, header.metric);
@@ -99,10 +100,10 @@ class CheckpointFile : public testing::Test {
   const fs::path path_ = directory_.path() / "a.safetensors";
   const std::vector<float> weight_{1, 2, 3, 4, 5, 6};
   const std::int64_t steps_ = 7;
-  Blobs parts_{
-      {"model", to_safetensors({{"weight", {weight_.data(), Shape{2, 3}}}, {"steps", steps_}})},
+  NamedStates parts_{
+      {"model", StateDict({{"weight", {weight_.data(), Shape{2, 3}}}, {"steps", steps_}})},
       {"sampler", "some bytes, " + std::string(30, '\xAB') + std::string(1, '\0')}};
-  std::vector<Blobs> own_{{{"random", "zero"}}, {}, {{"random", "two"}}};
+  std::vector<NamedStates> per_rank_{{{"random", "zero"}}, {}, {{"random", "two"}}};
 };
 
 TEST_F(CheckpointFile, ComesBackAsItWasWritten) {
@@ -110,14 +111,14 @@ TEST_F(CheckpointFile, ComesBackAsItWasWritten) {
   expect_contents({.step = 1LL << 40, .metric = 1.0 / 3.0, .serial = max_serial});
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
   parts_ = {};
-  own_ = {};
+  per_rank_ = {};
   write({.step = 3});
   expect_contents({.step = 3});
 }
 
 TEST_F(CheckpointFile, HasTheTensorsOfItsPartsByName) {
   write({.step = 7, .metric = 0.25, .serial = 3});
-  const Safetensors file = load_safetensors(path_);
+  const StateDict file = load_safetensors(path_);
   EXPECT_THAT(names_of(file.tensors),
               testing::ElementsAre("model.steps", "model.weight", "own.0.random", "own.2.random",
                                    "sampler"));
@@ -138,20 +139,17 @@ TEST_F(CheckpointFile, HasTheTensorsOfItsPartsByName) {
   EXPECT_EQ(steps, 7);
 }
 
-TEST_F(CheckpointFile, KeepsPartsOfAnyNameAndBytes) {
-  const std::string tensors = to_safetensors({{"x", weight_}, {"", steps_}}, {{"key", "text"}});
-  std::string padded;  // valid, but not as the library writes it
-  append_little_endian(padded, from_little_endian<std::uint64_t>(tensors) + 8);
-  padded += tensors.substr(8);
-  padded.insert(8 + from_little_endian<std::uint64_t>(tensors), 8, ' ');
-  for (const std::string& bytes :
-       {tensors, padded, tensors + "x", tensors.substr(0, tensors.size() - 1), std::string(),
-        to_safetensors({}), to_safetensors({}, {{"key", "text"}}),
-        std::string("PK\x03\x04 and more")}) {
+TEST_F(CheckpointFile, KeepsPartsOfAnyNameAndState) {
+  const StateDict tensors({{"x", weight_}, {"", steps_}}, {{"key", "text"}});
+  StateDict mixed = tensors;
+  mixed.tensors[""] = {.dtype = DType::u8, .shape = Shape{2}, .bytes = "ab"};
+  for (const StateDict& state :
+       {tensors, mixed, StateDict(to_safetensors(tensors)), StateDict(),
+        StateDict(ConstTensorViews{}, {{"key", "text"}}), StateDict("PK\x03\x04 and more")}) {
     for (const char* name : {"", "%", ".", "a", "a.b", "a.b.c", "own", "own.0", "kolo", "%2E",
                              "__metadata__", "\xFF\x01", "spaces too", "\xC3\xA9"})
-      parts_[name] = bytes;
-    own_ = {parts_, {}, parts_};
+      parts_[name] = state;
+    per_rank_ = {parts_, {}, parts_};
     write({.step = 1});
     expect_contents({.step = 1});
     parts_ = {};
@@ -258,25 +256,7 @@ TEST_F(CheckpointFile, AFailedWriteLeavesTheOldFileAndNothingElse) {
   }
   EXPECT_EQ(bytes_of(path_), before);
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
-  EXPECT_THROW(write_checkpoint("/nowhere/a.safetensors", {}, parts_, own_), CheckpointError);
-}
-
-TEST(CheckpointPayload, ComesBackAsItWas) {
-  const Blobs parts{{"model", std::string("\0\1\2", 3)}, {"", "unnamed"}, {"empty", ""}};
-  const Blobs own0{{"random", "zero"}};
-  const CheckpointPayload payload = decode(encode(CheckpointPayload{parts, {own0, {}}}));
-  EXPECT_EQ(payload.parts, parts);
-  EXPECT_THAT(payload.own, testing::ElementsAre(own0, Blobs{}));
-  EXPECT_EQ(decode_parts(encode(parts)), parts);
-}
-
-TEST(CheckpointPayload, RefusesAnythingElse) {
-  const std::string bytes = encode(CheckpointPayload{{{"a", "bc"}}, {Blobs{}}});
-  for (std::size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_THROW((void)decode(bytes.substr(0, length)), InvalidArgument) << length;
-  }
-  EXPECT_THROW((void)decode(bytes + "x"), InvalidArgument);
-  EXPECT_THROW((void)decode(std::string(64, '\xFF')), InvalidArgument);
+  EXPECT_THROW(write_checkpoint("/nowhere/a.safetensors", {}, parts_, encoded()), CheckpointError);
 }
 
 TEST(Checksum, IsThatOfZlibAndPng) {

@@ -50,8 +50,8 @@ void save(const std::string& directory) {
   for (const auto& [name, view] : model.views()) views.emplace(name, view);
   const double own = 0.5 * kolo::rank();
   kolo::Checkpointer checkpoints({.directory = directory});
-  checkpoints.save(10, {{"model", kolo::to_safetensors(views)}, {"sampler", "text of a sampler"}},
-                   {.metric = 0.125, .own = {{"residual", kolo::to_safetensors({{"x", own}})}}});
+  checkpoints.save(10, {{"model", kolo::StateDict(views)}, {"sampler", "text of a sampler"}},
+                   {.metric = 0.125, .per_rank = {{"residual", kolo::StateDict({{"x", own}})}}});
 }
 
 void require(bool valid, const char* what) {
@@ -62,14 +62,14 @@ void load(const std::string& directory) {
   const auto found = kolo::Checkpointer({.directory = directory}).load_latest();
   require(found.has_value(), "no checkpoint");
   Model model;
-  kolo::from_safetensors(found->part("model"), model.views());
+  kolo::load_state(model.views(), found->part("model"));
   require(model == expected(), "the model");
   require(found->part("sampler") == "text of a sampler", "the sampler");
   require(found->metric == 0.125, "the metric");
-  require(found->own.empty() == (found->ranks != kolo::size()), "parts of a rank's own");
-  if (!found->own.empty()) {
+  require(found->per_rank.empty() == (found->ranks != kolo::size()), "parts of a rank's own");
+  if (!found->per_rank.empty()) {
     double own = 0;
-    kolo::from_safetensors(found->own_part("residual"), {{"x", own}});
+    kolo::load_state({{"x", own}}, found->per_rank_part("residual"));
     require(own == 0.5 * kolo::rank(), "this rank's own part");
   }
   if (kolo::rank() == 0)

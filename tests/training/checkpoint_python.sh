@@ -29,4 +29,4 @@ bash "$expect" 0 "step 20 of 0 ranks" "${mpirun[@]}" "$program" load "$directory
 
 # Python has changed weights, and Kolo reads them.
 "$python" "$script" change "$file"
-bash "$expect" nonzero "Missing in the bytes: 'brain'" "${mpirun[@]}" "$program" load "$directory"
+bash "$expect" nonzero "Missing in the state: 'brain'" "${mpirun[@]}" "$program" load "$directory"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "checkpoints.hpp"
-#include "kolo/training/safetensors.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "training/checkpoint/checkpoint_file.hpp"
 
 namespace kolo::internal {
@@ -21,8 +21,8 @@ using testing_support::Checkpoints;
 
 TEST_F(Checkpoints, AreThereOnEveryRank) {
   Checkpointer checkpoints(keeping(2));
-  const Blobs own{{"random", "state of rank " + std::to_string(me_)}};
-  checkpoints.save(7, parts(7), {.metric = 0.25, .own = own});
+  const NamedStates per_rank{{"random", "state of rank " + std::to_string(me_)}};
+  checkpoints.save(7, parts(7), {.metric = 0.25, .per_rank = per_rank});
 
   const std::optional<Checkpoint> found = checkpoints.load_latest();
   ASSERT_TRUE(found.has_value());
@@ -31,7 +31,7 @@ TEST_F(Checkpoints, AreThereOnEveryRank) {
   EXPECT_EQ(found->ranks, n_);
   EXPECT_EQ(found->part("model"), "model of step 7");
   EXPECT_EQ(found->part("zeros"), std::string(5000, '\0'));
-  EXPECT_EQ(found->own, own);
+  EXPECT_EQ(found->per_rank, per_rank);
 
   const CheckpointError error = checkpoint_error_of([&] { (void)found->part("optimizer"); });
   EXPECT_EQ(error.fault(), CheckpointFault::incomplete);
@@ -112,10 +112,10 @@ TEST_F(Checkpoints, ComeBackTensorByTensorOnEveryRank) {
   std::iota(weight.begin(), weight.end(), 0.0F);
   const std::int32_t mine = 100 + me_;
   const fs::path path =
-      checkpoints.save(1, {{"model", me_ == 0 ? to_safetensors({{"weight", weight}}) : ""}},
-                       {.own = {{"count", to_safetensors({{"value", mine}})}}});
+      checkpoints.save(1, {{"model", me_ == 0 ? StateDict({{"weight", weight}}) : StateDict()}},
+                       {.per_rank = {{"count", StateDict({{"value", mine}})}}});
   if (me_ == 0) {
-    const Safetensors file = load_safetensors(path);
+    const StateDict file = load_safetensors(path);
     EXPECT_EQ(file.tensors.at("model.weight").shape, Shape{1000});
     EXPECT_EQ(file.tensors.size(), static_cast<std::size_t>(n_) + 1);
   }
@@ -123,22 +123,22 @@ TEST_F(Checkpoints, ComeBackTensorByTensorOnEveryRank) {
   ASSERT_TRUE(found.has_value());
   std::vector<float> loaded(1000);
   std::int32_t count = 0;
-  from_safetensors(found->part("model"), {{"weight", loaded}});
-  from_safetensors(found->own_part("count"), {{"value", count}});
+  load_state({{"weight", loaded}}, found->part("model"));
+  load_state({{"value", count}}, found->per_rank_part("count"));
   EXPECT_EQ(loaded, weight);
   EXPECT_EQ(count, mine);
 }
 
 TEST_F(Checkpoints, SavedWhileARankHasJoinedHaveNothingOfItsOwn) {
   Checkpointer checkpoints(keeping(2));
-  const Blobs own{{"random", "state of rank " + std::to_string(me_)}};
+  const NamedStates per_rank{{"random", "state of rank " + std::to_string(me_)}};
   const bool joins_early = n_ > 1 && me_ == last_;
-  if (!joins_early) checkpoints.save(7, parts(7), {.own = own});
+  if (!joins_early) checkpoints.save(7, parts(7), {.per_rank = per_rank});
   (void)join();
   const std::optional<Checkpoint> found = checkpoints.load_latest();
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->part("model"), "model of step 7");
-  EXPECT_EQ(found->own, joins_early ? Blobs{} : own);
+  EXPECT_EQ(found->per_rank, joins_early ? NamedStates{} : per_rank);
 }
 
 TEST_F(Checkpoints, OfTheSameStepIsReplaced) {
@@ -155,18 +155,21 @@ TEST_F(Checkpoints, OfTheSameStepIsReplaced) {
 
 TEST_F(Checkpoints, OfAnotherNumberOfRanksHaveNothingOfThisRanksOwn) {
   Checkpointer checkpoints(keeping(1));
-  const fs::path path = checkpoints.save(3, parts(3), {.own = {{"random", "x"}}});
+  const fs::path path = checkpoints.save(3, parts(3), {.per_rank = {{"random", "x"}}});
   std::string where = path.string();
   broadcast(where, 0);
   if (me_ == 0) {
     // As if n + 1 ranks had written it.
-    internal::CheckpointPayload payload = internal::read_checkpoint(path).payload;
-    payload.own.emplace_back();
-    internal::write_checkpoint(path, {.step = 3}, payload.parts, payload.own);
+    const auto contents = internal::parse_checkpoint(path, internal::read_checkpoint(path));
+    std::vector<std::string> per_rank;
+    for (const NamedStates& of_rank : contents.per_rank)
+      per_rank.push_back(internal::encode_parts(of_rank));
+    per_rank.emplace_back();
+    internal::write_checkpoint(path, {.step = 3}, contents.parts, per_rank);
   }
   const Checkpoint loaded = Checkpointer::load(where);
   EXPECT_EQ(loaded.ranks, n_ + 1);
-  EXPECT_TRUE(loaded.own.empty());
+  EXPECT_TRUE(loaded.per_rank.empty());
   EXPECT_EQ(loaded.part("model"), "model of step 3");
 }
 

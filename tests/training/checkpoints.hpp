@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "../session/fixture.hpp"
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "scratch_directory.hpp"
 
 namespace kolo::internal::testing_support {
@@ -45,7 +45,7 @@ class Checkpoints : public WithSession {
     return {.directory = directory(), .keep_last = last, .best = best};
   }
 
-  [[nodiscard]] Blobs parts(std::int64_t step) const {
+  [[nodiscard]] NamedStates parts(std::int64_t step) const {
     if (me_ != 0) return {};
     return {{"model", "model of step " + std::to_string(step)}, {"zeros", std::string(5000, '\0')}};
   }

@@ -5,7 +5,7 @@
 
 #include "../session/fixture.hpp"
 #include "hook_model.hpp"
-#include "training/hooks/hook_state.hpp"
+#include "training/hooks/bucket_memory.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -76,7 +76,9 @@ TEST_F(Int8, MakesBlocksThatAreNotFiniteNanAndKeepsTheirErrors) {
   const auto hook = int8({.block = block});
   DistributedOptimizer optimizer(model_, {.hook = hook});
   if (n_ == 1) return;
-  const auto errors = [&] { return decode_vectors("kolo.int8.1", hook->own_state()).at(".large"); };
+  const auto errors = [&] {
+    return decode_vectors("kolo.int8.1", hook->per_rank_state()).at(".large");
+  };
   fill_randomly(0);
   optimizer.step();
   for (const std::size_t place : {std::size_t{70}, std::size_t{4999}}) {
@@ -101,11 +103,11 @@ TEST_F(Int8, KeepsErrorsOfAWholeBucketThatIsNotFinite) {
   DistributedOptimizer optimizer(model_, {.hook = hook});
   fill_randomly(0);
   optimizer.step();
-  const std::string errors = hook->own_state();
+  const StateDict errors = hook->per_rank_state();
   for (Values& values : model_.all) std::fill(values.begin(), values.end(), infinity);
   ReducedGradients reduced = optimizer.reduce();
   EXPECT_FALSE(std::isfinite(optimizer.clip_grad_norm(reduced, 1.0)));
-  EXPECT_EQ(hook->own_state(), errors);
+  EXPECT_EQ(hook->per_rank_state(), errors);
   if (n_ == 1) return;
   EXPECT_THAT(model_.all[0], Each(testing::IsNan()));
 }
@@ -168,29 +170,29 @@ TEST_F(Int8, StateResumesBitForBit) {
     fill_randomly(step);
     optimizer.step();
   }
-  const std::string shared = hook->shared_state();
-  const std::string own = hook->own_state();
+  const StateDict shared = hook->state();
+  const StateDict own = hook->per_rank_state();
   fill_randomly(3);
   optimizer.step();
   const std::vector<Values> expected = model_.all;
   const auto resumed = int8();
-  resumed->load_shared_state(shared);
-  resumed->load_own_state(own);
-  EXPECT_EQ(resumed->own_state(), own);
+  resumed->load_state(shared);
+  resumed->load_per_rank_state(own);
+  EXPECT_EQ(resumed->per_rank_state(), own);
   DistributedOptimizer other(model_, {.hook = resumed});
   fill_randomly(3);
   other.step();
   EXPECT_EQ(model_.all, expected);
-  // On another number of ranks there is no own state.
-  resumed->load_shared_state(shared);
-  EXPECT_EQ(resumed->own_state(), int8()->own_state());
+  // On another number of ranks there is no per-rank state.
+  resumed->load_state(shared);
+  EXPECT_EQ(resumed->per_rank_state(), int8()->per_rank_state());
 }
 
 TEST_F(Int8, RefusesOtherState) {
   const auto hook = int8();
-  EXPECT_THROW(hook->load_shared_state(power_sgd()->shared_state()), InvalidArgument);
-  EXPECT_THROW(hook->load_own_state("rubbish"), InvalidArgument);
-  EXPECT_THROW(hook->load_own_state(""), InvalidArgument);
+  EXPECT_THROW(hook->load_state(power_sgd()->state()), InvalidArgument);
+  EXPECT_THROW(hook->load_per_rank_state("rubbish"), InvalidArgument);
+  EXPECT_THROW(hook->load_per_rank_state(""), InvalidArgument);
 }
 
 TEST_F(Int8, RefusesOptions) {

@@ -50,7 +50,7 @@ TEST(LossScale, GoesOnFromASavedState) {
   LossScale whole(options);
   for (int step = 0; step < 12; ++step) {
     LossScale resumed(options);
-    resumed.load(whole.state());
+    resumed.load_state(whole.state());
     LossScale reference = whole;
     for (int later = step; later < 12; ++later) {
       resumed.update(later % 5 == 0);
@@ -72,7 +72,7 @@ TEST(LossScale, RefusesWhatMakesNoSense) {
   LossScale scale({.initial = 4.0});
   for (const char* state : {"", "kolo.plateau.1 1 0", "kolo.loss_scale.1 0x0p+0 0",
                             "kolo.loss_scale.1 0x1p+0 -1", "kolo.loss_scale.1 0x1p+0"})
-    EXPECT_THROW(scale.load(state), kolo::InvalidArgument) << state;
+    EXPECT_THROW(scale.load_state(state), kolo::InvalidArgument) << state;
   EXPECT_EQ(scale.value(), 4.0);
 }
 

@@ -120,14 +120,14 @@ TEST_F(Metrics, GoOnFromASavedState) {
   whole.add("a", 1.0 / 3.0, 7.0);
   MetricAverage resumed({"a", "b"});
   resumed.add("b", 99.0);
-  resumed.load(whole.state());
+  resumed.load_state(whole.state());
   for (MetricAverage* metrics : {&whole, &resumed}) metrics->add("a", 0.1, rank_ + 1.0);
   EXPECT_EQ(whole.over_all_ranks().at("a"), resumed.over_all_ranks().at("a"));
   EXPECT_TRUE(std::isnan(resumed.on_this_rank("b")));
 
   MetricAverage other({"a", "c"});
-  EXPECT_THROW(other.load(whole.state()), kolo::InvalidArgument);
-  EXPECT_THROW(whole.load("kolo.metrics.1"), kolo::InvalidArgument);
+  EXPECT_THROW(other.load_state(whole.state()), kolo::InvalidArgument);
+  EXPECT_THROW(whole.load_state("kolo.metrics.1"), kolo::InvalidArgument);
 }
 
 TEST_F(Metrics, RefuseWhatMakesNoSense) {

@@ -140,7 +140,7 @@ TEST_F(Plateau, GoesOnFromASavedState) {
   ReduceOnPlateau whole(options);
   for (std::size_t stop = 0; stop < metrics.size(); ++stop) {
     ReduceOnPlateau resumed(options);
-    resumed.load(whole.state());
+    resumed.load_state(whole.state());
     ReduceOnPlateau reference(options);
     for (std::size_t i = 0; i < metrics.size(); ++i) {
       const bool reduced = reference.update(metrics[i]);
@@ -151,7 +151,7 @@ TEST_F(Plateau, GoesOnFromASavedState) {
     EXPECT_EQ(resumed.best(), reference.best());
     whole.update(metrics[stop]);
   }
-  EXPECT_THROW(whole.load("kolo.sampler.1 0 0 0 0 0"), kolo::InvalidArgument);
+  EXPECT_THROW(whole.load_state("kolo.sampler.1 0 0 0 0 0"), kolo::InvalidArgument);
 }
 
 TEST_F(Plateau, RefusesWhatMakesNoSense) {
@@ -187,7 +187,7 @@ TEST_F(Plateau, EarlyStoppingGoesOnFromASavedState) {
   first.update(1.0);
   first.update(2.0);
   EarlyStopping second({.patience = 1});
-  second.load(first.state());
+  second.load_state(first.state());
   EXPECT_EQ(second.best(), 1.0);
   EXPECT_FALSE(second.stopped());
   EXPECT_TRUE(second.update(2.0));

@@ -104,8 +104,8 @@ TEST_F(PowerSgd, MakesABucketThatIsNotFiniteNanAndKeepsItsState) {
   DistributedOptimizer optimizer(model_, {.hook = hook});
   fill_randomly(0);
   optimizer.step();
-  const std::string shared = hook->shared_state();
-  const std::string own = hook->own_state();
+  const StateDict shared = hook->state();
+  const StateDict own = hook->per_rank_state();
   for (const float bad : {std::numeric_limits<float>::infinity(), 3e38F}) {
     if (n_ == 1) continue;
     for (Values& values : model_.all) std::fill(values.begin(), values.end(), 0.0F);
@@ -114,8 +114,8 @@ TEST_F(PowerSgd, MakesABucketThatIsNotFiniteNanAndKeepsItsState) {
     static_cast<void>(optimizer.reduce());
     EXPECT_THAT(model_.all[0], Each(testing::IsNan()));
     EXPECT_THAT(model_.all[1], Each(testing::IsNan()));
-    EXPECT_EQ(hook->shared_state(), shared);
-    EXPECT_EQ(hook->own_state(), own);
+    EXPECT_EQ(hook->state(), shared);
+    EXPECT_EQ(hook->per_rank_state(), own);
   }
   fill_with_low_rank(2);
   optimizer.step();
@@ -143,15 +143,15 @@ TEST_F(PowerSgd, StateResumesBitForBit) {
     fill_randomly(step);
     optimizer.step();
   }
-  const std::string shared = hook->shared_state();
-  const std::string own = hook->own_state();
+  const StateDict shared = hook->state();
+  const StateDict own = hook->per_rank_state();
   fill_randomly(3);
   optimizer.step();
   const std::vector<Values> expected = model_.all;
   const auto resume = [&](bool with_own) {
     const auto resumed = power_sgd(options);
-    resumed->load_shared_state(shared);
-    if (with_own) resumed->load_own_state(own);
+    resumed->load_state(shared);
+    if (with_own) resumed->load_per_rank_state(own);
     DistributedOptimizer other(model_, {.hook = resumed});
     fill_randomly(3);
     other.step();
@@ -160,8 +160,8 @@ TEST_F(PowerSgd, StateResumesBitForBit) {
   };
   EXPECT_TRUE(resume(true));
   EXPECT_EQ(resume(false), n_ == 1);
-  EXPECT_THROW(hook->load_shared_state(own), InvalidArgument);
-  EXPECT_THROW(hook->load_own_state("rubbish"), InvalidArgument);
+  EXPECT_THROW(hook->load_state(own), InvalidArgument);
+  EXPECT_THROW(hook->load_per_rank_state("rubbish"), InvalidArgument);
 }
 
 TEST_F(PowerSgd, SendsFactors) {

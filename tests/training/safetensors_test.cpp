@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/safetensors.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "kolo/error.hpp"
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
+#include "training/checkpoint/safetensors.hpp"
 #include "training/checkpoint/safetensors_header.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -89,7 +89,7 @@ TEST_F(SafetensorsFile, HasEveryDType) {
   tensors.emplace("none", ConstTensorView(nullptr, Shape{2, 0, 5}, DType::f32));
   tensors.emplace("scalar", ConstTensorView(elements.data(), Shape{}, DType::i64));
   save_safetensors(path_, tensors, {{"author", "m\xC3\xBCller"}, {"", "\"\n"}});
-  const Safetensors loaded = load_safetensors(path_);
+  const StateDict loaded = load_safetensors(path_);
   EXPECT_EQ(loaded.metadata, (Metadata{{"author", "m\xC3\xBCller"}, {"", "\"\n"}}));
   ASSERT_EQ(names_of(loaded.tensors), names_of(tensors));
   for (const auto& [name, view] : tensors) {
@@ -101,7 +101,7 @@ TEST_F(SafetensorsFile, HasEveryDType) {
   }
   EXPECT_EQ(loaded.tensors.at("dtype 12").bytes.size(), 3U);
   EXPECT_EQ(loaded.tensors.at("scalar").bytes.size(), 8U);
-  EXPECT_EQ(from_safetensors(to_safetensors(tensors)).tensors.size(), tensors.size());
+  EXPECT_EQ(from_safetensors(to_safetensors(StateDict(tensors))).tensors.size(), tensors.size());
 }
 
 TEST_F(SafetensorsFile, LoadsIntoTensorsByName) {
@@ -155,7 +155,7 @@ TEST_F(SafetensorsFile, TakesTheMetadataOfACheckpointWhoseTensorsHaveChanged) {
                                {"void", ConstTensorView(nullptr, {0, 3}, DType::f32)}};
   const Metadata of_other_data{{std::string(data_checksum_key), "00000000"},
                                {std::string(header_checksum_key), "00000000"}};
-  EXPECT_EQ(from_safetensors(to_safetensors(views, of_other_data)).tensors.size(), 3U);
+  EXPECT_EQ(from_safetensors(to_safetensors(StateDict(views, of_other_data))).tensors.size(), 3U);
   save_safetensors(path_, views, of_other_data);
   EXPECT_EQ(load_safetensors(path_).tensors.size(), 3U);
 }
@@ -171,9 +171,24 @@ TEST_F(SafetensorsFile, RefusesToSaveWhatItCannot) {
   EXPECT_THROW(save_safetensors("/nowhere/a.safetensors", {{"a", weight_}}), CheckpointError);
 }
 
+TEST(StateDict, OfTextComesBackAsText) {
+  const StateDict state = "text";
+  EXPECT_EQ(state.text(), "text");
+  EXPECT_EQ(from_safetensors(to_safetensors(state)), state);
+  EXPECT_TRUE(StateDict("").empty());
+  EXPECT_EQ(StateDict().text(), "");
+  const float one = 1;
+  try {
+    (void)StateDict({{"weight", one}}).text();
+    ADD_FAILURE() << "no exception";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("it has the tensor 'weight'"));
+  }
+}
+
 TEST_F(SafetensorsFile, MayHaveNullForItsMetadata) {
   put(file_of(R"({"__metadata__":null,"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
-  const Safetensors file = load_safetensors(path_);
+  const StateDict file = load_safetensors(path_);
   EXPECT_THAT(names_of(file.tensors), ElementsAre("a"));
   EXPECT_THAT(file.metadata, IsEmpty());
 }
@@ -251,7 +266,8 @@ TEST_F(SafetensorsFile, WithAHostileLengthIsRefused) {
 }
 
 TEST_F(SafetensorsFile, CutAnywhereIsRefused) {
-  const std::string whole = to_safetensors({{"a", weight_}, {"b", weight_}}, {{"key", "text"}});
+  const std::string whole =
+      to_safetensors(StateDict({{"a", weight_}, {"b", weight_}}, {{"key", "text"}}));
   for (std::size_t length = 0; length < whole.size(); ++length) {
     put(whole.substr(0, length));
     ASSERT_EQ(load_error().fault(), CheckpointFault::truncated) << length;
@@ -276,7 +292,7 @@ TEST_F(SafetensorsSet, IsReadByItsIndex) {
   put_index(R"({"metadata": {"total_size": 72}, "weight_map": {
     "a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors",
     "c": "model-00002-of-00002.safetensors"}})");
-  const Safetensors set = load_safetensors(index_);
+  const StateDict set = load_safetensors(index_);
   EXPECT_THAT(names_of(set.tensors), ElementsAre("a", "b", "c"));
   EXPECT_EQ(set.metadata, (Metadata{{"format", "pt"}}));
   std::vector<float> c(6);

@@ -59,7 +59,7 @@ class Ranks {
   }
 
   void load(const std::string& state) {
-    for (DistributedSampler& sampler : samplers_) sampler.load(state);
+    for (DistributedSampler& sampler : samplers_) sampler.load_state(state);
   }
 
   void begin_epoch(std::int64_t epoch) {
@@ -87,7 +87,7 @@ TEST(SamplerResume, AnotherNumberOfRanksLosesAndRepeatsNoExample) {
         first.train(steps, 3, seen);
 
         Ranks second(after, 101, Remainder::uneven, /*seed=*/99);
-        second.load(first.state());
+        second.load_state(first.state());
         second.train(all_steps, 4, seen);
         EXPECT_EQ(sorted(seen), from_zero_to(101))
             << before << " ranks, then " << after << " after " << steps << " steps";
@@ -111,7 +111,7 @@ TEST(SamplerResume, ManyTimesWithRandomRanksAndBatches) {
       ranks.train(draw(0, 4), draw(1, 9), seen);
       const std::string state = ranks.state();
       ranks = Ranks(draw(1, 7), examples, Remainder::uneven);
-      ranks.load(state);
+      ranks.load_state(state);
     }
     ranks.train(all_steps, 5, seen);
     ASSERT_EQ(sorted(seen), from_zero_to(examples));
@@ -127,7 +127,7 @@ TEST(SamplerResume, TheSameRanksGoOnWithTheSameBatches) {
     Ranks first(3, 100, remainder);
     first.train(5, 4, parts);
     Ranks second(3, 100, remainder);
-    second.load(first.state());
+    second.load_state(first.state());
     second.train(all_steps, 4, parts);
     EXPECT_EQ(whole, parts);
   }
@@ -165,7 +165,7 @@ TEST(SamplerResume, TheLastStepEndsTheEpochForAnyNumberOfRanks) {
     Ranks four(4, 103, remainder);
     four.train(all_steps, 6, seen);
     Ranks three(3, 103, remainder);
-    three.load(four.state());
+    three.load_state(four.state());
     Indices more;
     three.train(all_steps, 6, more);
     EXPECT_THAT(more, IsEmpty());
@@ -193,7 +193,7 @@ TEST(SamplerResume, TheStateBringsSeedAndEpoch) {
   saved.begin_epoch(7);
   saved.advance(20);
   DistributedSampler loaded({.examples = 50, .rank = 0, .ranks = 1, .seed = 1});
-  loaded.load(saved.state());
+  loaded.load_state(saved.state());
   EXPECT_EQ(loaded.seed(), ~std::uint64_t{0});
   EXPECT_EQ(loaded.epoch(), 7);
   EXPECT_EQ(loaded.indices(), saved.indices());
@@ -205,16 +205,16 @@ TEST(SamplerResume, RefusesAStateThatDoesNotFit) {
   const DistributedSampler larger({.examples = 51, .rank = 0, .ranks = 1});
   const DistributedSampler in_order({.examples = 50, .rank = 0, .ranks = 1, .shuffle = false});
   try {
-    sampler.load(larger.state());
+    sampler.load_state(larger.state());
     FAIL() << "no exception";
   } catch (const kolo::InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("51 examples"));
   }
-  EXPECT_THROW(sampler.load(in_order.state()), kolo::InvalidArgument);
-  EXPECT_THROW(sampler.load(""), kolo::InvalidArgument);
-  EXPECT_THROW(sampler.load(sampler.state() + " 1"), kolo::InvalidArgument);
-  EXPECT_THROW(sampler.load("kolo.sampler.1 0 0 51 50 1"), kolo::InvalidArgument);
-  EXPECT_THROW(sampler.load("kolo.sampler.1 0 0 x 50 1"), kolo::InvalidArgument);
+  EXPECT_THROW(sampler.load_state(in_order.state()), kolo::InvalidArgument);
+  EXPECT_THROW(sampler.load_state(""), kolo::InvalidArgument);
+  EXPECT_THROW(sampler.load_state(sampler.state() + " 1"), kolo::InvalidArgument);
+  EXPECT_THROW(sampler.load_state("kolo.sampler.1 0 0 51 50 1"), kolo::InvalidArgument);
+  EXPECT_THROW(sampler.load_state("kolo.sampler.1 0 0 x 50 1"), kolo::InvalidArgument);
   EXPECT_EQ(sampler.indices().size(), 50U);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch modules, optimizers and random numbers as parts for `Checkpointer`.
+// The states of LibTorch modules, optimizers and random number generators, as parts for
+// `Checkpointer`, and safetensors files of modules and tensors. No communication.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -8,43 +9,51 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <concepts>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kolo/export.hpp"
+#include "kolo/state_dict.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 namespace kolo {
 
-/// Converts a module's parameters and buffers to the bytes of a safetensors file and back.
-/// `Checkpointer` stores them tensor by tensor (`model.layers.0.weight`). A module with complex or
-/// sparse tensors, which such a file cannot hold, becomes a LibTorch archive. `from_bytes` reads
-/// both formats, and assigns to the module's existing tensors, so optimizers of the module stay
-/// valid. It throws InvalidArgument, before anything changes, if the bytes are not a module with
-/// the same names and shapes; from an archive, the module may already be partly loaded.
+/// Parameters with their names, such as "0.weight". The names must be equal on all ranks.
+using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
+
+/// Copies a module's parameters and buffers to a state and back. `Checkpointer` stores them tensor
+/// by tensor (`model.layers.0.weight`). A module with complex or sparse tensors, which a
+/// safetensors file cannot hold, becomes a LibTorch archive. `load_state` reads both, and assigns
+/// to the module's existing tensors, so optimizers of the module stay valid. It throws
+/// InvalidArgument, before anything changes, if the state is not of a module with the same names
+/// and shapes; from an archive, the module may already be partly loaded.
 ///
 ///     checkpoints.save(step,
-///                      {{"model", kolo::to_bytes(*model)},
-///                       {"optimizer", kolo::to_bytes(optimizer)},
+///                      {{"model", kolo::state(*model)},
+///                       {"optimizer", kolo::state(optimizer)},
 ///                       {"sampler", sampler.state()}},
-///                      {.own = {{"random", kolo::random_state()}}});
+///                      {.per_rank = {{"random", kolo::random_state()}}});
 ///
-///     kolo::from_bytes(checkpoint.part("model"), *model);
-[[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::nn::Module& module);
-KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::nn::Module& module);
+///     kolo::load_state(*model, checkpoint.part("model"));
+[[nodiscard]] KOLO_EXPORT StateDict state(const ::torch::nn::Module& module);
+KOLO_EXPORT void load_state(::torch::nn::Module& module, const StateDict& state);
 
-/// Converts an optimizer's state (such as momentum) and the options of its parameter groups to
-/// bytes and back. The state of SGD, Adam, AdamW, RMSprop and Adagrad has PyTorch's names:
+/// Copies an optimizer's state (such as momentum) and the options of its parameter groups to a
+/// state and back. The state of SGD, Adam, AdamW, RMSprop and Adagrad has PyTorch's names:
 /// `state.0.exp_avg` for the optimizer's first parameter, and `param_groups` in the metadata, as
 /// JSON. Other optimizers become LibTorch archives. For a DistributedOptimizer, call it between a
-/// step and the next backward. The bytes of a ShardedOptimizer hold only this rank's shards, and
-/// load only on this rank: save them in `CheckpointExtras::own`, or save `whole_state`. Throws
+/// step and the next backward. The state of a ShardedOptimizer holds only this rank's shards, and
+/// loads only on this rank: save it in `CheckpointExtras::per_rank`, or save `full_state`. Throws
 /// InvalidArgument as above.
-[[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
-KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
+[[nodiscard]] KOLO_EXPORT StateDict state(const ::torch::optim::Optimizer& optimizer);
+KOLO_EXPORT void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state);
 
 /// Types with their own overloads above.
 template <typename T>
@@ -61,31 +70,61 @@ concept HoldsModule = requires(const T& holder) {
 /// holder.
 template <typename T>
   requires(!ModuleOrOptimizer<T>)
-[[nodiscard]] std::string to_bytes(const T& value) {
+[[nodiscard]] StateDict state(const T& value) {
   std::ostringstream stream;
   ::torch::save(value, stream);
   return stream.str();
 }
 template <typename T>
-  requires(!ModuleOrOptimizer<T>)
-void from_bytes(const std::string& bytes, T& value) {
+  requires(!ModuleOrOptimizer<T> && !std::same_as<std::remove_cv_t<T>, TensorViews>)
+void load_state(T& value, const StateDict& state) {
   if constexpr (HoldsModule<T>) {
-    from_bytes(bytes, static_cast<::torch::nn::Module&>(*value));
+    load_state(static_cast<::torch::nn::Module&>(*value), state);
   } else {
-    std::istringstream stream(bytes);
+    std::istringstream stream(state.text());
     // LibTorch appends to a vector when loading.
     if constexpr (std::same_as<T, std::vector<::torch::Tensor>>) value.clear();
     ::torch::load(value, stream);
   }
 }
 
-/// The state of this process's random number generators, as a safetensors file: the tensors `cpu`
-/// and, if this rank has a GPU (`local_device`), `cuda`. The state differs between ranks: save it
-/// in `CheckpointExtras::own`.
-[[nodiscard]] KOLO_EXPORT std::string random_state();
+/// The state of this process's random number generators: the tensors `cpu` and, if this rank has a
+/// GPU (`local_device`), `cuda`. The state differs between ranks: save it in
+/// `CheckpointExtras::per_rank`.
+[[nodiscard]] KOLO_EXPORT StateDict random_state();
 
-/// Restores the generators. Throws InvalidArgument unless the string came from `random_state` in a
+/// Restores the generators. Throws InvalidArgument unless the state came from `random_state` in a
 /// process with the same type of device.
-KOLO_EXPORT void set_random_state(const std::string& state);
+KOLO_EXPORT void load_random_state(const StateDict& state);
+
+/// A copy of the elements, on the CPU. Throws InvalidArgument for u16, u32 and u64, which LibTorch
+/// lacks.
+[[nodiscard]] KOLO_EXPORT ::torch::Tensor to_tensor(const StoredTensor& stored);
+
+/// Writes a module's parameters and buffers under PyTorch's names ("layers.0.weight"), or any named
+/// tensors, from any device. `path` always names a complete file. Throws InvalidArgument for a
+/// sparse or complex tensor, and CheckpointError if the system fails. Not collective.
+KOLO_EXPORT void save_safetensors(const std::filesystem::path& path,
+                                  const ::torch::nn::Module& module,
+                                  const Metadata& metadata = {{"format", "pt"}});
+KOLO_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedParameters& tensors,
+                                  const Metadata& metadata = {{"format", "pt"}});
+
+/// Reads a safetensors file, or the files of an index, into a module's existing parameters and
+/// buffers, or into any named tensors, by name. Elements are converted to the dtype of the existing
+/// tensor and copied to its device. Throws InvalidArgument for a tensor of another shape and, if
+/// `strict`, for missing and unexpected names; then no tensor is changed. Throws CheckpointError
+/// for a damaged file. Not collective: on several ranks, load on one and call
+/// `broadcast_parameters`, or load the same file on all.
+///
+///     kolo::load_safetensors("resnet50.safetensors", *model);
+///     kolo::load_safetensors("resnet50.safetensors", *backbone,
+///                            {.strict = false, .prefix = "body."});
+KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
+                                            ::torch::nn::Module& module,
+                                            const SafetensorsOptions& options = {});
+KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
+                                            const NamedParameters& into,
+                                            const SafetensorsOptions& options = {});
 
 }  // namespace kolo

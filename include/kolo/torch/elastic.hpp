@@ -23,22 +23,22 @@ namespace kolo::elastic {
 namespace detail {
 
 /// Parameters and buffers.
-class KOLO_EXPORT ModulePart : public Part {
+class KOLO_EXPORT ModuleHandler : public StateHandler {
  public:
-  explicit ModulePart(::torch::nn::Module& module) : module_(module) {}
-  void save(std::string& bytes) override { bytes = to_bytes(module_); }
-  void load(const std::string& bytes) override { from_bytes(bytes, module_); }
+  explicit ModuleHandler(::torch::nn::Module& module) : module_(module) {}
+  void save(StateDict& state) override { state = kolo::state(module_); }
+  void load(const StateDict& state) override { load_state(module_, state); }
 
  private:
   ::torch::nn::Module& module_;
 };
 
 /// Saves the tensor that the variable refers to at the time of the commit, and loads it in place.
-class KOLO_EXPORT TorchTensorPart : public Part {
+class KOLO_EXPORT TorchTensorHandler : public StateHandler {
  public:
-  explicit TorchTensorPart(::torch::Tensor& tensor) : tensor_(tensor) {}
-  void save(std::string& bytes) override;
-  void load(const std::string& bytes) override;
+  explicit TorchTensorHandler(::torch::Tensor& tensor) : tensor_(tensor) {}
+  void save(StateDict& state) override;
+  void load(const StateDict& state) override;
 
  private:
   ::torch::Tensor& tensor_;
@@ -46,11 +46,11 @@ class KOLO_EXPORT TorchTensorPart : public Part {
 
 /// State, such as momentum, and the groups' options, such as the learning rate.
 template <typename Optimizer>
-class OptimizerPart : public Part {
+class OptimizerHandler : public StateHandler {
  public:
-  explicit OptimizerPart(Optimizer& optimizer) : optimizer_(optimizer) {}
-  void save(std::string& bytes) override { bytes = to_bytes(optimizer_); }
-  void load(const std::string& bytes) override { from_bytes(bytes, optimizer_); }
+  explicit OptimizerHandler(Optimizer& optimizer) : optimizer_(optimizer) {}
+  void save(StateDict& state) override { state = kolo::state(optimizer_); }
+  void load(const StateDict& state) override { load_state(optimizer_, state); }
   void rejoin() override {
     if constexpr (Rejoins<Optimizer>) optimizer_.rejoin();
   }
@@ -61,11 +61,11 @@ class OptimizerPart : public Part {
 
 /// At each commit, every rank gathers the state of all ranks, so that any rank may be lost.
 template <typename Optimizer>
-class ShardedOptimizerPart : public Part {
+class ShardedOptimizerHandler : public StateHandler {
  public:
-  explicit ShardedOptimizerPart(Optimizer& optimizer) : optimizer_(optimizer) {}
-  void save(std::string& bytes) override { bytes = optimizer_.whole_state(); }
-  void load(const std::string& bytes) override { optimizer_.load_whole_state(bytes); }
+  explicit ShardedOptimizerHandler(Optimizer& optimizer) : optimizer_(optimizer) {}
+  void save(StateDict& state) override { state = optimizer_.full_state(); }
+  void load(const StateDict& state) override { optimizer_.load_full_state(state); }
   [[nodiscard]] bool saves_together() const override { return true; }
   void rejoin() override { optimizer_.rejoin(); }
 
@@ -76,34 +76,34 @@ class ShardedOptimizerPart : public Part {
 }  // namespace detail
 
 template <std::derived_from<::torch::nn::Module> Module>
-struct PartFor<Module> {
-  static std::unique_ptr<Part> make(Module& module) {
-    return std::make_unique<detail::ModulePart>(module);
+struct HandlerFor<Module> {
+  static std::unique_ptr<StateHandler> make(Module& module) {
+    return std::make_unique<detail::ModuleHandler>(module);
   }
 };
 
 /// For module holders such as `torch::nn::Linear`.
 template <HoldsModule Holder>
-struct PartFor<Holder> {
-  static std::unique_ptr<Part> make(Holder& holder) {
-    return std::make_unique<detail::ModulePart>(*holder);
+struct HandlerFor<Holder> {
+  static std::unique_ptr<StateHandler> make(Holder& holder) {
+    return std::make_unique<detail::ModuleHandler>(*holder);
   }
 };
 
 template <>
-struct PartFor<::torch::Tensor> {
-  static std::unique_ptr<Part> make(::torch::Tensor& tensor) {
-    return std::make_unique<detail::TorchTensorPart>(tensor);
+struct HandlerFor<::torch::Tensor> {
+  static std::unique_ptr<StateHandler> make(::torch::Tensor& tensor) {
+    return std::make_unique<detail::TorchTensorHandler>(tensor);
   }
 };
 
 template <std::derived_from<::torch::optim::Optimizer> Optimizer>
-struct PartFor<Optimizer> {
-  static std::unique_ptr<Part> make(Optimizer& optimizer) {
-    if constexpr (requires { optimizer.load_whole_state(optimizer.whole_state()); }) {
-      return std::make_unique<detail::ShardedOptimizerPart<Optimizer>>(optimizer);
+struct HandlerFor<Optimizer> {
+  static std::unique_ptr<StateHandler> make(Optimizer& optimizer) {
+    if constexpr (requires { optimizer.load_full_state(optimizer.full_state()); }) {
+      return std::make_unique<detail::ShardedOptimizerHandler<Optimizer>>(optimizer);
     } else {
-      return std::make_unique<detail::OptimizerPart<Optimizer>>(optimizer);
+      return std::make_unique<detail::OptimizerHandler<Optimizer>>(optimizer);
     }
   }
 };

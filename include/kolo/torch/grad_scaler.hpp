@@ -96,11 +96,11 @@ class GradScaler {
   /// The factor of the loss; 1 if not enabled.
   [[nodiscard]] double loss_scale() const { return enabled_ ? scale_.value() : 1.0; }
 
-  /// Save and restore the scale for a checkpoint, between `update` and the next pass. `load` throws
-  /// InvalidArgument unless the string came from `state`.
+  /// Save and restore the scale for a checkpoint, between `update` and the next pass. `load_state`
+  /// throws InvalidArgument unless the string came from `state`.
   [[nodiscard]] std::string state() const { return scale_.state(); }
-  void load(const std::string& state) {
-    scale_.load(state);
+  void load_state(const std::string& state) {
+    scale_.load_state(state);
     rejoin();
   }
 

@@ -84,12 +84,12 @@ class ShardedReducer {
   [[nodiscard]] KOLO_EXPORT double clip_grad_norm(Optimizer& optimizer, double max_norm,
                                                   const ClipOptions& options);
   /// `root`: `all_ranks_get_it`, or a world rank.
-  [[nodiscard]] KOLO_EXPORT std::string whole_state(const Optimizer& optimizer, int root) const;
+  [[nodiscard]] KOLO_EXPORT StateDict full_state(const Optimizer& optimizer, int root) const;
   static constexpr int all_ranks_get_it = -1;
   KOLO_EXPORT void rejoin(Optimizer& optimizer);
-  KOLO_EXPORT void load_whole_state(const std::string& bytes, Optimizer& optimizer);
-  KOLO_EXPORT void save_state(const std::filesystem::path& folder, Optimizer& optimizer);
-  KOLO_EXPORT void load_state(const std::filesystem::path& folder, Optimizer& optimizer);
+  KOLO_EXPORT void load_full_state(const StateDict& state, Optimizer& optimizer);
+  KOLO_EXPORT void save(const std::filesystem::path& folder, Optimizer& optimizer);
+  KOLO_EXPORT void load(const std::filesystem::path& folder, Optimizer& optimizer);
 
  private:
   struct State;
@@ -217,29 +217,26 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     return reducer_.clip_grad_norm(*this, max_norm, options);
   }
 
-  /// The state of all ranks, in the form that `to_bytes` gives for a DistributedOptimizer of the
+  /// The state of all ranks, in the form that `kolo::state` gives for a DistributedOptimizer of the
   /// same parameters. Either kind of optimizer can load it, on any number of ranks. It is empty
   /// except on `root`, a world rank, which needs memory for two copies of it. Tensors are gathered
   /// one at a time, so other ranks need memory for one tensor. Collective in the set.
   ///
-  ///     checkpoints.save(step, {{"model", kolo::to_bytes(*model)},
-  ///                             {"optimizer", optimizer.whole_state(0)}});
-  [[nodiscard]] std::string whole_state(int root) const {
-    return reducer_.whole_state(*this, root);
-  }
+  ///     checkpoints.save(step, {{"model", kolo::state(*model)},
+  ///                             {"optimizer", optimizer.full_state(0)}});
+  [[nodiscard]] StateDict full_state(int root) const { return reducer_.full_state(*this, root); }
   /// As above, but returns the state on every rank of the set.
-  [[nodiscard]] std::string whole_state() const {
-    return reducer_.whole_state(*this, detail::ShardedReducer::all_ranks_get_it);
+  [[nodiscard]] StateDict full_state() const {
+    return reducer_.full_state(*this, detail::ShardedReducer::all_ranks_get_it);
   }
 
-  /// Loads this rank's shards of the bytes that `whole_state` or a DistributedOptimizer's
-  /// `to_bytes` returned. Not collective. Throws InvalidArgument for any other bytes; then nothing
-  /// is changed.
-  void load_whole_state(const std::string& bytes) { reducer_.load_whole_state(bytes, *this); }
+  /// Loads this rank's shards of what `full_state` or `kolo::state` of a DistributedOptimizer
+  /// returned. Not collective. Throws InvalidArgument for any other state; then nothing is changed.
+  void load_full_state(const StateDict& state) { reducer_.load_full_state(state, *this); }
 
   /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. Divides the
   /// parameters among the ranks of the new session, and drops the optimizer's state: call
-  /// `load_whole_state` afterwards.
+  /// `load_full_state` afterwards.
   void rejoin() { reducer_.rejoin(*this); }
 
   /// Each rank writes its shards of the state to its own file in `folder`, a directory that all
@@ -247,16 +244,18 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// the save. Any earlier index is removed first, so use a new folder for each save, and for each
   /// optimizer. If a rank fails, all ranks throw an Error that names it. Collective in the set;
   /// ranks outside it write nothing.
-  void save_state(const std::filesystem::path& folder) { reducer_.save_state(folder, *this); }
+  void save(const std::filesystem::path& folder) { reducer_.save(folder, *this); }
+  using Base::save;
 
   /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
   /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
   /// or for other parameters, all ranks throw an Error that names it. That rank keeps its state;
   /// others may have loaded theirs. Collective in the set; ranks outside it read on their own.
-  void load_state(const std::filesystem::path& folder) { reducer_.load_state(folder, *this); }
+  void load(const std::filesystem::path& folder) { reducer_.load(folder, *this); }
+  using Base::load;
 
-  /// For `to_bytes`, which saves this rank's shards, and `from_bytes`, which refuses those of
-  /// another rank or number of ranks.
+  /// For `kolo::state`, which returns this rank's shards, and `kolo::load_state`, which refuses
+  /// those of another rank or number of ranks.
   [[nodiscard]] std::string place() const override { return reducer_.place(); }
   void adopt_parameters() override { reducer_.adopt(*this); }
 

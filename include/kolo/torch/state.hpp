@@ -29,9 +29,6 @@ namespace kolo {
 /// job, where `local_rank()` changes, a process keeps its GPU. Needs a session.
 [[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
-/// Parameters with their names, such as "0.weight". The names must be equal on all ranks.
-using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
-
 /// The result of a module's `named_parameters()` and `named_buffers()`.
 using ModuleTensors = ::torch::OrderedDict<std::string, ::torch::Tensor>;
 
@@ -64,8 +61,8 @@ KOLO_EXPORT void set_learning_rate(::torch::optim::Optimizer& optimizer, double 
 namespace detail {
 
 /// Calls `save` on the root and `load` on the other ranks.
-KOLO_EXPORT void broadcast_saved(const std::function<std::string()>& save,
-                                 const std::function<void(const std::string&)>& load, int root,
+KOLO_EXPORT void broadcast_saved(const std::function<StateDict()>& save,
+                                 const std::function<void(const StateDict&)>& load, int root,
                                  const BroadcastOptions& options);
 
 }  // namespace detail
@@ -76,9 +73,8 @@ KOLO_EXPORT void broadcast_saved(const std::function<std::string()>& save,
 /// failed ranks. For text use `broadcast`, which takes a `std::string`.
 template <typename T>
 void broadcast_archive(T& value, int root, const BroadcastOptions& options = {}) {
-  detail::broadcast_saved([&] { return to_bytes(value); },
-                          [&](const std::string& bytes) { from_bytes(bytes, value); }, root,
-                          options);
+  detail::broadcast_saved([&] { return state(value); },
+                          [&](const StateDict& saved) { load_state(value, saved); }, root, options);
 }
 
 }  // namespace kolo

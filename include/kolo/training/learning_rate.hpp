@@ -159,10 +159,10 @@ class ReduceOnPlateau {
   /// The best average so far.
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
-  /// Save and restore the state for a checkpoint, without the options. `load` throws
+  /// Save and restore the state for a checkpoint, without the options. `load_state` throws
   /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
-  KOLO_EXPORT void load(const std::string& state);
+  KOLO_EXPORT void load_state(const std::string& state);
 
  private:
   ReduceOnPlateauOptions options_;
@@ -197,10 +197,10 @@ class EarlyStopping {
   /// The best average so far.
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
-  /// Save and restore the state for a checkpoint, without the options. `load` throws
+  /// Save and restore the state for a checkpoint, without the options. `load_state` throws
   /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
-  KOLO_EXPORT void load(const std::string& state);
+  KOLO_EXPORT void load_state(const std::string& state);
 
  private:
   EarlyStoppingOptions options_;

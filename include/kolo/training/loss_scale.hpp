@@ -42,10 +42,10 @@ class LossScale {
   KOLO_EXPORT void update(bool overflow);
 
   /// Save and restore the scale and the number of steps since it changed, for a checkpoint, without
-  /// the options. After `join`, load the state of the rank that joined last. `load` throws
+  /// the options. After `join`, load the state of the rank that joined last. `load_state` throws
   /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
-  KOLO_EXPORT void load(const std::string& state);
+  KOLO_EXPORT void load_state(const std::string& state);
 
  private:
   LossScaleOptions options_;

@@ -52,10 +52,10 @@ class MetricAverage {
   /// Removes all values.
   KOLO_EXPORT void reset();
 
-  /// Save and restore this rank's sums for a checkpoint. `load` throws InvalidArgument unless the
-  /// string came from `state` with the same names.
+  /// Save and restore this rank's sums for a checkpoint. `load_state` throws InvalidArgument unless
+  /// the string came from `state` with the same names.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
-  KOLO_EXPORT void load(const std::string& state);
+  KOLO_EXPORT void load_state(const std::string& state);
 
   /// For `elastic::State`: each rank keeps its own sums.
   static constexpr bool differs_between_ranks = true;

@@ -72,10 +72,10 @@ class DistributedSampler {
   [[nodiscard]] std::uint64_t seed() const { return options_.seed; }
 
   /// Save and restore seed, epoch and `consumed` for a checkpoint. The state is the same on all
-  /// ranks and does not depend on their number. `load` throws InvalidArgument unless the
+  /// ranks and does not depend on their number. `load_state` throws InvalidArgument unless the
   /// string came from `state` with the same `examples` and `shuffle`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
-  KOLO_EXPORT void load(const std::string& state);
+  KOLO_EXPORT void load_state(const std::string& state);
 
   /// Takes the rank and the number of ranks of a new session, unless the options set them. The
   /// rest of the epoch is then shared among these ranks. Throws NotInitialized outside a session.

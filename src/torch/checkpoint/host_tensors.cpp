@@ -12,7 +12,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
+#include "training/checkpoint/safetensors.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -66,21 +66,21 @@ void HostTensors::add(const std::string& name, const ::torch::Tensor& tensor) {
     throw InvalidArgument("two tensors are named '" + name + "'", name);
 }
 
-::torch::Tensor tensor_of(const ConstTensorView& view, const std::string& name) {
-  const auto dtype = torch_dtype(view.dtype());
+::torch::Tensor tensor_of(const StoredTensor& stored, const std::string& name) {
+  const auto dtype = torch_dtype(stored.dtype);
   if (!dtype) {
-    throw InvalidArgument("tensor '" + name + "' is " + std::string(to_string(view.dtype())) +
+    throw InvalidArgument("tensor '" + name + "' is " + std::string(to_string(stored.dtype)) +
                               ", which LibTorch lacks",
                           name);
   }
-  const auto lengths = view.shape().lengths();
+  const auto lengths = stored.shape.lengths();
   const at::IntArrayRef sizes(lengths.data(), lengths.size());
   ::torch::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(*dtype));
-  if (tensor.nbytes() > 0) std::memcpy(tensor.data_ptr(), view.data(), tensor.nbytes());
+  if (tensor.nbytes() > 0) std::memcpy(tensor.data_ptr(), stored.bytes.data(), tensor.nbytes());
   return tensor;
 }
 
-UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& from,
+UnmatchedNames copy_by_name(const std::string& subject, const StateDict& from,
                             const NamedParameters& into, const SafetensorsOptions& options) {
   std::map<std::string, ::torch::Tensor> existing;
   for (const auto& [name, tensor] : into) {
@@ -88,18 +88,18 @@ UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& 
     if (!existing.emplace(name, tensor).second)
       throw InvalidArgument("two tensors are named '" + name + "'", name);
   }
-  MatchedNames matched = match_names(subject, names_of(existing), names_of(from), options);
-  std::vector<std::pair<::torch::Tensor, const ConstTensorView*>> pairs;
+  MatchedNames matched = match_names(subject, names_of(existing), names_of(from.tensors), options);
+  std::vector<std::pair<::torch::Tensor, const StoredTensor*>> pairs;
   for (const auto& [wanted, found] : matched.pairs) {
-    const ConstTensorView& source = from.at(found);
+    const StoredTensor& source = from.tensors.at(found);
     const ::torch::Tensor& target = existing.at(wanted);
-    const auto lengths = source.shape().lengths();
+    const auto lengths = source.shape.lengths();
     if (target.sizes() != at::IntArrayRef(lengths.data(), lengths.size()))
-      throw InvalidArgument(subject + ": '" + found + "' has shape " + to_string(source.shape()) +
+      throw InvalidArgument(subject + ": '" + found + "' has shape " + to_string(source.shape) +
                                 " in the " + std::string(holder_of(subject)) + " but " +
                                 to_string(view_of(target.detach()).shape()) + " in the program",
                             found);
-    if (!torch_dtype(source.dtype())) (void)tensor_of(source, found);  // throws
+    if (!torch_dtype(source.dtype)) (void)tensor_of(source, found);  // throws
     pairs.emplace_back(target, &source);
   }
   // All are checked before the first changes.
@@ -109,3 +109,32 @@ UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& 
 }
 
 }  // namespace kolo::internal
+
+namespace kolo {
+
+using namespace internal;
+
+::torch::Tensor to_tensor(const StoredTensor& stored) { return tensor_of(stored, ""); }
+
+void save_safetensors(const std::filesystem::path& path, const NamedParameters& tensors,
+                      const Metadata& metadata) {
+  const HostTensors host(tensors);
+  save_safetensors(path, host.views(), metadata);
+}
+
+void save_safetensors(const std::filesystem::path& path, const ::torch::nn::Module& module,
+                      const Metadata& metadata) {
+  save_safetensors(path, tensors_of(module), metadata);
+}
+
+UnmatchedNames load_safetensors(const std::filesystem::path& path, const NamedParameters& into,
+                                const SafetensorsOptions& options) {
+  return copy_by_name("'" + path.string() + "'", load_safetensors(path), into, options);
+}
+
+UnmatchedNames load_safetensors(const std::filesystem::path& path, ::torch::nn::Module& module,
+                                const SafetensorsOptions& options) {
+  return load_safetensors(path, tensors_of(module), options);
+}
+
+}  // namespace kolo

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kolo/torch/state.hpp"
-#include "kolo/training/safetensors.hpp"
+#include "kolo/torch/checkpoint.hpp"
 
 namespace kolo::internal {
 
@@ -23,7 +22,7 @@ namespace kolo::internal {
 class HostTensors {
  public:
   HostTensors() = default;
-  /// As `add` of each.
+  /// Adds all of them.
   explicit HostTensors(const NamedParameters& tensors);
 
   /// Copies the tensor unless it is there already. Throws InvalidArgument for one that is not
@@ -39,11 +38,11 @@ class HostTensors {
 
 /// A copy of the elements, on the CPU. Throws InvalidArgument, naming `name`, for a dtype that
 /// LibTorch lacks.
-[[nodiscard]] ::torch::Tensor tensor_of(const ConstTensorView& view, const std::string& name);
+[[nodiscard]] ::torch::Tensor tensor_of(const StoredTensor& stored, const std::string& name);
 
 /// Copies tensors into existing ones by name. Throws InvalidArgument, beginning with `subject`, if
 /// shapes differ, or names do and `options` are strict; nothing has changed then.
-UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& from,
+UnmatchedNames copy_by_name(const std::string& subject, const StateDict& from,
                             const NamedParameters& into, const SafetensorsOptions& options);
 
 }  // namespace kolo::internal

@@ -19,7 +19,6 @@
 #include "torch/optimizer/optimizer_kinds.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -47,7 +46,7 @@ void add_state(HostTensors& tensors, const std::string& name, const ::torch::Ten
 
 using Stored = std::function<::torch::Tensor(const ::torch::Tensor&, const ::torch::Tensor&)>;
 
-// The name of a tensor that no safetensors file holds, with its dtype; "" if there is none.
+// The name and dtype of a tensor that a safetensors file cannot hold; "" if there is none.
 template <typename K>
 std::string unstorable(K /*kind*/, const Optimizer& optimizer) {
   std::string found;
@@ -70,7 +69,7 @@ std::string unstorable(K /*kind*/, const Optimizer& optimizer) {
 }
 
 template <typename K>
-std::string save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
+StateDict save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
   HostTensors tensors;
   json groups = json::array();
   std::size_t number = 0;
@@ -98,32 +97,31 @@ std::string save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
   Metadata metadata{{"class", kind.name}, {"param_groups", groups.dump()}};
   const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
   if (sharded != nullptr && !stored) metadata.emplace(shard_place_entry, sharded->place());
-  return to_safetensors(tensors.views(), metadata);
+  return StateDict(tensors.views(), std::move(metadata));
 }
 
 [[noreturn]] void refuse_state(const std::string& why) {
-  throw InvalidArgument("these bytes cannot be read as this optimizer's state: " + why);
+  throw InvalidArgument("this state cannot be loaded as this optimizer's: " + why);
 }
 
-// What a file has for one optimizer. Nothing changes before `apply`.
+// The part of a state that one optimizer loads. Nothing changes before `apply`.
 template <typename K>
 class Loader {
  public:
-  Loader(const SafetensorsViews& views, Optimizer& optimizer, const ParameterShards* shards)
-      : views_(views), optimizer_(optimizer), shards_(shards) {}
+  Loader(const StateDict& saved, Optimizer& optimizer, const ParameterShards* shards)
+      : saved_(saved), optimizer_(optimizer), shards_(shards) {}
 
   void read(const json& groups) {
     auto& here = optimizer_.param_groups();
     if (!groups.is_array() || groups.size() != here.size())
-      refuse_state("they are of " + std::to_string(groups.size()) +
-                   " groups of parameters, not of " + std::to_string(here.size()));
+      refuse_state("it is of " + std::to_string(groups.size()) + " groups of parameters, not of " +
+                   std::to_string(here.size()));
     std::size_t number = 0;
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t parameters = groups.at(i).at("params").size();
       if (parameters != here[i].params().size())
         refuse_state("group " + std::to_string(i) + " has " + std::to_string(parameters) +
-                     " parameters in them and " + std::to_string(here[i].params().size()) +
-                     " here");
+                     " parameters in it and " + std::to_string(here[i].params().size()) + " here");
       auto& options = options_.emplace_back(
           dynamic_cast<const typename K::Options&>(std::as_const(here[i]).options()));
       visit_each(options, [&](const char* name, auto& value) {
@@ -132,15 +130,14 @@ class Loader {
       for (const ::torch::Tensor& parameter : here[i].params())
         read_state(number++, parameter, options);
     }
-    if (used_ != views_.tensors.size())
-      refuse_state("they have tensors that belong to no parameter");
+    if (used_ != saved_.tensors.size()) refuse_state("it has tensors that belong to no parameter");
   }
 
   void apply() {
     auto& groups = optimizer_.param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i)
       dynamic_cast<typename K::Options&>(groups[i].options()) = options_[i];
-    // State of parameters that the file lacks must not survive.
+    // The state of parameters that the saved state lacks must not survive.
     optimizer_.state().clear();
     for (auto& [parameter, state] : states_)
       optimizer_.state()[key_of(optimizer_.state(), parameter)] = std::move(state);
@@ -154,8 +151,8 @@ class Loader {
     const std::size_t before = used_;
     std::string missing;
     visit_each(*state, [&](const char* name, auto& value) {
-      const auto found = views_.tensors.find(start + name);
-      if (found == views_.tensors.end()) {
+      const auto found = saved_.tensors.find(start + name);
+      if (found == saved_.tensors.end()) {
         if (missing.empty() && needs_state(options, name)) missing = start + name;
         return;
       }
@@ -163,7 +160,7 @@ class Loader {
       set(value, tensor_of(found->second, found->first), parameter, found->first);
     });
     if (used_ == before) return;
-    if (!missing.empty()) refuse_state("they lack '" + missing + "'");
+    if (!missing.empty()) refuse_state("it lacks '" + missing + "'");
     states_.emplace_back(parameter, std::move(state));
   }
 
@@ -185,7 +182,7 @@ class Loader {
     if (shard != nullptr) value = shard->part_of(value).clone();
   }
 
-  const SafetensorsViews& views_;
+  const StateDict& saved_;
   Optimizer& optimizer_;
   const ParameterShards* shards_;
   std::vector<typename K::Options> options_{};
@@ -194,26 +191,25 @@ class Loader {
 };
 
 template <typename K>
-void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
-             const ParameterShards* shards) {
-  const auto found = views.metadata.find("class");
-  if (found == views.metadata.end() || found->second != kind.name)
-    refuse_state("they are of the class '" + (found == views.metadata.end() ? "" : found->second) +
+void load_as(K kind, const StateDict& saved, Optimizer& optimizer, const ParameterShards* shards) {
+  const auto found = saved.metadata.find("class");
+  if (found == saved.metadata.end() || found->second != kind.name)
+    refuse_state("it is of the class '" + (found == saved.metadata.end() ? "" : found->second) +
                  "', not of " + kind.name);
-  const auto place = views.metadata.find(shard_place_entry);
-  const std::string there = place == views.metadata.end() ? "" : place->second;
+  const auto place = saved.metadata.find(shard_place_entry);
+  const std::string there = place == saved.metadata.end() ? "" : place->second;
   auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer);
   if (sharded != nullptr) sharded->adopt_parameters();
   const std::string here = sharded == nullptr || shards != nullptr ? "" : sharded->place();
   require_same_place(there, here);
   const at::NoGradGuard no_grad;
-  Loader<K> loader(views, optimizer, shards);
+  Loader<K> loader(saved, optimizer, shards);
   try {
-    loader.read(json::parse(views.metadata.at("param_groups")));
+    loader.read(json::parse(saved.metadata.at("param_groups")));
   } catch (const json::exception& error) {
     refuse_state(std::string("param_groups: ") + error.what());
   } catch (const std::out_of_range&) {
-    refuse_state("they have no param_groups");
+    refuse_state("it has no param_groups");
   }
   loader.apply();
 }
@@ -222,9 +218,9 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
 
 void require_same_place(const std::string& there, const std::string& here) {
   if (there == here) return;
-  refuse_state("they have " + (there.empty() ? "the whole state" : "shard " + there) + ", not " +
-               (here.empty() ? "the whole state" : "shard " + here) +
-               ". Save a ShardedOptimizer's by whole_state() or save_state()");
+  refuse_state("it has " + (there.empty() ? "the full state" : "shard " + there) + ", not " +
+               (here.empty() ? "the full state" : "shard " + here) +
+               ". Save a ShardedOptimizer's by full_state() or save()");
 }
 
 std::string obstacle_to_saving(const Optimizer& optimizer) {
@@ -234,22 +230,17 @@ std::string obstacle_to_saving(const Optimizer& optimizer) {
   return found.empty() ? "" : found + ", which a safetensors file cannot hold";
 }
 
-std::optional<std::string> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
+std::optional<StateDict> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
   if (!obstacle_to_saving(optimizer).empty()) return std::nullopt;
-  std::string bytes;
-  with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer, stored); });
-  return bytes;
+  StateDict saved;
+  with_kind(optimizer, [&](auto kind) { saved = save_as(kind, optimizer, stored); });
+  return saved;
 }
 
-void load_optimizer(const std::string& bytes, Optimizer& optimizer, const ParameterShards* shards) {
-  SafetensorsViews views;
-  try {
-    views = parse_safetensors(bytes);
-  } catch (const InvalidArgument& error) {
-    refuse_state(bytes.starts_with("PK") ? "they are an archive of LibTorch's own" : error.what());
-  }
-  if (!with_kind(optimizer, [&](auto kind) { load_as(kind, views, optimizer, shards); }))
-    refuse_state("they are not a LibTorch archive");
+void load_optimizer(const StateDict& state, Optimizer& optimizer, const ParameterShards* shards) {
+  if (is_archive(state)) refuse_state("it is an archive of LibTorch's own");
+  if (!with_kind(optimizer, [&](auto kind) { load_as(kind, state, optimizer, shards); }))
+    refuse_state("it is not a LibTorch archive");
 }
 
 }  // namespace kolo::internal

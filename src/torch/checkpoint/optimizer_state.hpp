@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "kolo/state_dict.hpp"
+
 namespace kolo::internal {
 
 class ParameterShards;
@@ -20,27 +22,34 @@ class ParameterShards;
 /// state of its own, or a tensor has a dtype that Kolo lacks.
 [[nodiscard]] std::string obstacle_to_saving(const ::torch::optim::Optimizer& optimizer);
 
-/// The bytes of a safetensors file; nothing if there is an obstacle. In place of each tensor of the
+/// The optimizer's state; nothing if there is an obstacle. In place of each tensor of the
 /// state, what `stored` returns for it is saved; nothing if that is undefined.
-[[nodiscard]] std::optional<std::string> save_optimizer(
+[[nodiscard]] std::optional<StateDict> save_optimizer(
     const ::torch::optim::Optimizer& optimizer,
     const std::function<::torch::Tensor(const ::torch::Tensor& parameter,
                                         const ::torch::Tensor& state)>& stored = {});
 
-/// Throws InvalidArgument for bytes that are not those of an optimizer of this class, with as many
-/// groups and parameters of the same shapes; nothing has changed then. With `shards`, the bytes
-/// hold full tensors, and this rank loads its shards of them.
-void load_optimizer(const std::string& bytes, ::torch::optim::Optimizer& optimizer,
+/// True for the bytes of a LibTorch archive, which holds tensors that a safetensors file cannot.
+/// Archives are zip files.
+[[nodiscard]] inline bool is_archive(const StateDict& state) {
+  const auto found = state.tensors.find("");
+  return found != state.tensors.end() && found->second.bytes.starts_with("PK");
+}
+
+/// Throws InvalidArgument for a state that is not of an optimizer of this class, with as many
+/// groups and parameters of the same shapes; nothing has changed then. With `shards`, the state
+/// holds full tensors, and this rank loads its shards of them.
+void load_optimizer(const StateDict& state, ::torch::optim::Optimizer& optimizer,
                     const ParameterShards* shards = nullptr);
 
-/// For the metadata of bytes that have only the shards of one rank.
+/// The metadata entry of a state that has only the shards of one rank.
 constexpr const char* shard_place_entry = "kolo.shard";
 [[nodiscard]] inline std::string shard_place_text(int index, int ranks) {
   return std::to_string(index + 1) + " of " + std::to_string(ranks);
 }
 
-/// Throws InvalidArgument unless bytes with the state of the ranks `there` are for this optimizer,
-/// which holds that of `here`. Each is a `shard_place_text`, or "" for the whole state.
+/// Throws InvalidArgument unless `there`, the shards in a state, are `here`, the shards of the
+/// optimizer that loads it. Each is a `shard_place_text`, or "" for the full state.
 void require_same_place(const std::string& there, const std::string& here);
 
 }  // namespace kolo::internal

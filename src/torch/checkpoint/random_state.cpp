@@ -12,7 +12,6 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
-#include "kolo/torch/safetensors.hpp"
 #include "kolo/torch/state.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 
@@ -33,37 +32,36 @@ std::vector<at::Generator> generators() {
 std::string state_name(std::size_t generator) { return generator == 0 ? "cpu" : "cuda"; }
 
 // In the order of the generators; those that this process lacks follow.
-std::vector<::torch::Tensor> states_from(const std::string& bytes, std::size_t generators_here) {
-  const Safetensors file = from_safetensors(bytes);
+std::vector<::torch::Tensor> states_from(const StateDict& saved, std::size_t generators_here) {
   std::vector<::torch::Tensor> states;
   for (std::size_t i = 0; i < generators_here; ++i) {
-    const auto found = file.tensors.find(state_name(i));
-    if (found == file.tensors.end())
-      throw InvalidArgument("set_random_state: the state has no tensor '" + state_name(i) + "'");
+    const auto found = saved.tensors.find(state_name(i));
+    if (found == saved.tensors.end())
+      throw InvalidArgument("load_random_state: the state has no tensor '" + state_name(i) + "'");
     states.push_back(to_tensor(found->second));
   }
-  states.resize(std::max(states.size(), file.tensors.size()));
+  states.resize(std::max(states.size(), saved.tensors.size()));
   return states;
 }
 
 }  // namespace
 
-std::string random_state() {
+StateDict random_state() {
   HostTensors states;
   std::vector<at::Generator> all = generators();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::lock_guard lock(all[i].mutex());  // other threads may draw from it
     states.add(state_name(i), all[i].get_state());
   }
-  return to_safetensors(states.views());
+  return StateDict(states.views());
 }
 
-void set_random_state(const std::string& state) {
+void load_random_state(const StateDict& state) {
   try {
     std::vector<at::Generator> all = generators();
     const std::vector<::torch::Tensor> states = states_from(state, all.size());
     if (states.size() != all.size()) {
-      throw InvalidArgument("set_random_state: the state is for " + std::to_string(states.size()) +
+      throw InvalidArgument("load_random_state: the state is for " + std::to_string(states.size()) +
                             " generators, this process has " + std::to_string(all.size()));
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -71,8 +69,9 @@ void set_random_state(const std::string& state) {
       all[i].set_state(states[i]);
     }
   } catch (const c10::Error& error) {
-    throw InvalidArgument(std::string("set_random_state: this is not a state of random numbers: ") +
-                          error.what_without_backtrace());
+    throw InvalidArgument(
+        std::string("load_random_state: this is not a state of random numbers: ") +
+        error.what_without_backtrace());
   }
 }
 

@@ -13,13 +13,11 @@
 #include <vector>
 
 #include "kolo/error.hpp"
-#include "kolo/torch/safetensors.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
 #include "torch/tensor_view.hpp"
+#include "training/checkpoint/index_files.hpp"
 #include "training/checkpoint/safetensors_header.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
-#include "training/checkpoint/shard_index.hpp"
 #include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
@@ -40,7 +38,7 @@ fs::path file_name(const fs::path& folder, ShardPlace place) {
          ("state-" + number(place.index + 1) + "-of-" + number(place.ranks) + ".safetensors");
 }
 
-// The whole parameters, in the order in which their state is numbered.
+// The full parameters, in the order in which their state is numbered.
 std::vector<const ParameterShard*> numbered(const ::torch::optim::Optimizer& optimizer,
                                             const ParameterShards& shards) {
   std::vector<const ParameterShard*> all;
@@ -75,7 +73,7 @@ class Collector {
   }
 
   void take(const fs::path& path, ShardPlace place, const std::string& key) {
-    const Safetensors file = load_safetensors(path);
+    const StateDict file = load_safetensors(path);
     const auto text = [&](const char* name) {
       const auto found = file.metadata.find(name);
       return found == file.metadata.end() ? std::string() : found->second;
@@ -86,7 +84,7 @@ class Collector {
       for (const char* name : {"class", "param_groups"}) metadata_.emplace(name, text(name));
     }
     for (const auto& [name, stored] : file.tensors) {
-      const ::torch::Tensor tensor = tensor_of(stored.view(), name);
+      const ::torch::Tensor tensor = tensor_of(stored, name);
       if (tensor.dim() == 0) {
         tensors_.try_emplace(name, tensor);
       } else {
@@ -95,7 +93,7 @@ class Collector {
     }
   }
 
-  [[nodiscard]] std::string bytes(const fs::path& folder, const std::string& place) const {
+  [[nodiscard]] StateDict state(const fs::path& folder, const std::string& place) const {
     HostTensors host;
     for (const auto& [name, tensor] : tensors_) {
       if (tensor.dim() == 1 && covered_.at(name) != tensor.numel())
@@ -104,13 +102,13 @@ class Collector {
     }
     Metadata metadata = metadata_;
     metadata[shard_place_entry] = place;
-    return to_safetensors(host.views(), metadata);
+    return StateDict(host.views(), std::move(metadata));
   }
 
  private:
   struct Common {
-    std::int64_t here;   // where it begins in this rank's part
-    std::int64_t there;  // and in the file's
+    std::int64_t here;   // the beginning in this rank's shard
+    std::int64_t there;  // the beginning in the file's shard
     std::int64_t size;
   };
 
@@ -171,17 +169,16 @@ class Collector {
 
 void write_shard(const fs::path& folder, const std::string& key, ShardPlace place,
                  const ::torch::optim::Optimizer& optimizer, const ParameterShards& shards) {
-  const std::optional<std::string> bytes = save_optimizer(optimizer);
-  if (!bytes)
+  std::optional<StateDict> saved = save_optimizer(optimizer);
+  if (!saved)
     throw InvalidArgument("the optimizer's state cannot be saved: " +
                           obstacle_to_saving(optimizer));
-  SafetensorsViews views = parse_safetensors(*bytes);
-  views.metadata[key_entry] = key;
-  views.metadata[parameters_entry] = descriptions(numbered(optimizer, shards)).dump();
-  const std::string no_checksum(8, '0');
-  views.metadata[std::string(header_checksum_key)] = no_checksum;
-  views.metadata[std::string(data_checksum_key)] = no_checksum;
-  save_safetensors(file_name(folder, place), views.tensors, views.metadata);
+  Metadata& metadata = saved->metadata;
+  metadata[key_entry] = key;
+  metadata[parameters_entry] = descriptions(numbered(optimizer, shards)).dump();
+  // The writer fills in the checksums.
+  metadata[std::string(header_checksum_key)] = metadata[std::string(data_checksum_key)] = "";
+  save_safetensors(file_name(folder, place), saved->views(), metadata);
 }
 
 void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
@@ -193,7 +190,7 @@ void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
     const ShardPlace place{.index = file, .ranks = index.ranks};
     if (collector.needs(place)) collector.take(file_name(folder, place), place, index.key);
   }
-  load_optimizer(collector.bytes(folder, place_here), optimizer);
+  load_optimizer(collector.state(folder, place_here), optimizer);
 }
 
 }  // namespace kolo::internal

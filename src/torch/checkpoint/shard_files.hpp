@@ -2,7 +2,7 @@
 // The state of a ShardedOptimizer in files: one for each rank, with its parts.
 //
 // A folder has files "state-<number>-of-<ranks>.safetensors", numbered from 1, with the tensors of
-// `save_optimizer`, and an index, training/checkpoint/shard_index.hpp. Each file and the index have
+// `save_optimizer`, and an index, training/checkpoint/index_files.hpp. Each file and the index have
 // the same key, so that files of two states are never mixed.
 #pragma once
 

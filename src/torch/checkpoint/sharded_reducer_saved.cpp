@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a ShardedOptimizer: whole, as bytes, and in the files of all ranks.
+// The state of a ShardedOptimizer: in full, and in the files of all ranks.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/ops/empty_like.h>
@@ -19,7 +19,7 @@
 #include "torch/gpu_stream.hpp"
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "training/agreement.hpp"
-#include "training/checkpoint/shard_index.hpp"
+#include "training/checkpoint/index_files.hpp"
 
 namespace kolo::detail {
 
@@ -33,11 +33,11 @@ std::string unlikely_key() {
 
 }  // namespace
 
-// Such as that of Adagrad, which has state before the first step.
+// Keeps the state that an optimizer, such as Adagrad, has before the first step.
 void ShardedReducer::State::keep_undivided(const Optimizer& optimizer) {
   if (!agreements_are_deferred() || optimizer.state().empty()) return;
   const auto unchanged = [](const ::torch::Tensor&, const ::torch::Tensor& value) { return value; };
-  if (auto bytes = save_optimizer(optimizer, unchanged)) loaded = *std::move(bytes);
+  if (auto saved = save_optimizer(optimizer, unchanged)) loaded = *std::move(saved);
 }
 
 void ShardedReducer::rejoin(Optimizer& optimizer) {
@@ -45,12 +45,12 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   const ProcessSet& set = state_->options.process_set;
   // State that was loaded before the first commit.
   const bool has_same_parts = state_->index == set.rank() && state_->parts == set.size();
-  const std::string kept =
-      has_same_parts && !optimizer.state().empty() ? to_bytes(optimizer) : std::string();
+  const StateDict kept =
+      has_same_parts && !optimizer.state().empty() ? kolo::state(optimizer) : StateDict();
   state_->reunite(optimizer);
   state_->divide(optimizer);
   if (!kept.empty()) {
-    from_bytes(kept, optimizer);
+    load_state(optimizer, kept);
   } else if (!state_->loaded.empty()) {
     auto& groups = optimizer.param_groups();
     std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;  // may be newer
@@ -66,12 +66,12 @@ std::string ShardedReducer::place() const {
   return state_->is_member ? shard_place_text(set.rank(), set.size()) : shard_place_text(0, 1);
 }
 
-std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) const {
+StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const {
   const ProcessSet& set = state_->options.process_set;
-  if (root != all_ranks_get_it) require_root("whole_state", root, set);
+  if (root != all_ranks_get_it) require_root("full_state", root, set);
   if (!state_->is_member) return {};
   if (const std::string why = obstacle_to_saving(optimizer); !why.empty())
-    throw InvalidArgument("whole_state: the optimizer's state cannot be saved: " + why);
+    throw InvalidArgument("full_state: the optimizer's state cannot be saved: " + why);
   const bool gets_it = root == all_ranks_get_it || rank() == root;
   const at::NoGradGuard no_grad;
   const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
@@ -84,17 +84,17 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
     gather.run(state_->operation("(state)"));
     return gets_it ? whole : ::torch::Tensor();
   };
-  const std::optional<std::string> bytes = save_optimizer(optimizer, whole_of);
-  return gets_it ? bytes.value() : std::string();
+  std::optional<StateDict> saved = save_optimizer(optimizer, whole_of);
+  return gets_it ? std::move(saved).value() : StateDict();
 }
 
-void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {
+void ShardedReducer::load_full_state(const StateDict& state, Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
-  load_optimizer(bytes, optimizer, state_->shards.get());
-  if (agreements_are_deferred()) state_->loaded = bytes;
+  load_optimizer(state, optimizer, state_->shards.get());
+  if (agreements_are_deferred()) state_->loaded = state;
 }
 
-void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& optimizer) {
+void ShardedReducer::save(const std::filesystem::path& folder, Optimizer& optimizer) {
   if (!state_->is_member) return;
   const ProcessSet& set = state_->options.process_set;
   const int first = set.ranks().front();
@@ -106,30 +106,30 @@ void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& 
       begin_shard_folder(folder);
     });
   }
-  require_success("save_state", "make the folder", error, set);
+  require_success("ShardedOptimizer::save", "make the folder", error, set);
   broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
   error = failure_of([&] {
     state_->shards->adopt(optimizer, state_->names);
     write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
                 *state_->shards);
   });
-  require_success("save_state", "write", error, set);
+  require_success("ShardedOptimizer::save", "write", error, set);
   error = {};
   if (rank() == first)
     error = failure_of([&] { write_shard_index(folder, {.key = key, .ranks = set.size()}); });
-  require_success("save_state", "write the index", error, set);
+  require_success("ShardedOptimizer::save", "write the index", error, set);
 }
 
-void ShardedReducer::load_state(const std::filesystem::path& folder, Optimizer& optimizer) {
+void ShardedReducer::load(const std::filesystem::path& folder, Optimizer& optimizer) {
   const std::string error = failure_of([&] {
     state_->shards->adopt(optimizer, state_->names);
     read_shards(folder, optimizer, *state_->shards, place());
   });
   if (!state_->is_member) {
-    if (!error.empty()) throw Error("load_state: " + error);
+    if (!error.empty()) throw Error("ShardedOptimizer::load: " + error);
     return;
   }
-  require_success("load_state", "read", error, state_->options.process_set);
+  require_success("ShardedOptimizer::load", "read", error, state_->options.process_set);
 }
 
 }  // namespace kolo::detail

@@ -168,7 +168,7 @@ void ShardedReducer::begin_step(Optimizer& optimizer) {
 }
 
 void ShardedReducer::end_step() {
-  state_->loaded.clear();
+  state_->loaded = {};
   try {
     state_->gather_parameters(/*stepped=*/true);
   } catch (...) {

@@ -21,7 +21,7 @@ struct ShardedReducer::State {
   std::optional<NamedParameters> given_names;
   int index = 0;  // of this rank's parts, among `parts`
   int parts = 1;
-  std::string loaded;  // a whole state, from before the first session and until the first step
+  StateDict loaded;  // a full state, from before the first session and until the first step
   bool is_member;
   internal::ParameterNames names;
   std::shared_ptr<internal::ParameterShards> shards;

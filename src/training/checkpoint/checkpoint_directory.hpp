@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 namespace kolo::internal {
 

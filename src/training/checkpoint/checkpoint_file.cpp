@@ -5,12 +5,12 @@
 #include <zlib.h>
 
 #include <charconv>
+#include <string_view>
 #include <utility>
 
 #include "training/bytes.hpp"
-#include "training/checkpoint/checkpoint_tensors.hpp"
 #include "training/checkpoint/disk_file.hpp"
-#include "training/checkpoint/safetensors_file.hpp"
+#include "training/checkpoint/safetensors.hpp"
 #include "training/checkpoint/strict_json.hpp"
 
 namespace kolo::internal {
@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* checkpoint_kind = "checkpoint";
 constexpr const char* version_key = "kolo.writer.version";
 constexpr int checkpoint_version = 1;
 constexpr const char* step_key = "kolo.step";
@@ -26,7 +27,7 @@ constexpr const char* serial_key = "kolo.serial";
 constexpr const char* ranks_key = "kolo.ranks";
 constexpr int max_ranks = 1 << 20;
 
-// The number of this name in the metadata; nothing if there is none. Throws SafetensorsFault.
+// The number under this key of the metadata, if there is one. Throws SafetensorsFault.
 template <typename Number>
 std::optional<Number> number_of(const Metadata& metadata, const std::string& key) {
   const auto found = metadata.find(key);
@@ -81,7 +82,7 @@ int ranks_from(const Metadata& metadata) {
 }
 
 Metadata metadata_for(const CheckpointHeader& header, std::size_t ranks) {
-  // Other programs ask for the format: that of PyTorch's names.
+  // "pt", for PyTorch's names of tensors, is the format that other programs look for.
   Metadata metadata{{"format", "pt"},
                     {version_key, std::to_string(checkpoint_version)},
                     {std::string(header_checksum_key), ""},
@@ -93,6 +94,112 @@ Metadata metadata_for(const CheckpointHeader& header, std::size_t ranks) {
   return metadata;
 }
 
+// Begins the names of per-rank parts.
+constexpr std::string_view own_start = "own.";
+constexpr std::string_view empty_name = "%";
+
+std::string escape(const std::string& part) {
+  if (part.empty()) return std::string(empty_name);
+  const bool reserved = part == "own" || part == "kolo" || part == "__metadata__";
+  std::string text;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const char c = part[i];
+    const bool plain = c >= ' ' && c <= '~' && c != '%' && c != '.' && !(reserved && i == 0);
+    text += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return text;
+}
+
+// Takes text that `escape` never writes as it is, because other programs do not escape.
+std::string unescape(std::string_view text) {
+  if (text == empty_name) return {};
+  std::string part;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      part += static_cast<char>(byte);
+      i += 2;
+    } else {
+      part += text[i];
+    }
+  }
+  return part;
+}
+
+// The part that a tensor or a metadata entry of the file belongs to, and its name there.
+struct PartEntry {
+  int rank = -1;  // -1: a shared part
+  std::string part{};
+  std::optional<std::string> name{};  // none: the part is text
+};
+
+[[noreturn]] void refuse_name(const std::string& name) {
+  throw SafetensorsFault(
+      CheckpointFault::foreign,
+      fmt::format("has the tensor '{}', which belongs to no part: its name must be '<part>.<name>'",
+                  shown(name)));
+}
+
+// Returns nothing for other names, and for a rank that did not save.
+std::optional<PartEntry> split(std::string_view text, int ranks) {
+  PartEntry entry;
+  if (text.starts_with(own_start)) {
+    text.remove_prefix(own_start.size());
+    const char* const end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, entry.rank);
+    if (error != std::errc() || stopped == end || *stopped != '.') return std::nullopt;
+    if (entry.rank < 0 || entry.rank >= ranks) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(stopped - text.data()) + 1);
+  }
+  const std::size_t dot = text.find('.');
+  entry.part = unescape(text.substr(0, dot));
+  if (dot != std::string_view::npos) entry.name = text.substr(dot + 1);
+  return entry;
+}
+
+NamedStates& parts_of(CheckpointContents& contents, int rank) {
+  return rank < 0 ? contents.parts : contents.per_rank[static_cast<std::size_t>(rank)];
+}
+
+bool is_text(const std::string& name, DType dtype, const Shape& shape) {
+  return name.empty() && dtype == DType::u8 && shape.dimensions() == 1;
+}
+
+void add_parts(const NamedStates& parts, StateViews& file) {
+  for (const auto& [part, state] : parts) {
+    const std::string start = escape(part);
+    for (const auto& [name, tensor] : state.tensors)
+      file.tensors.emplace(is_text(name, tensor.dtype, tensor.shape) ? start : start + '.' + name,
+                           tensor.view());
+    for (const auto& [key, text] : state.metadata) file.metadata[start + '.' + key] = text;
+    // An empty part must come back too.
+    if (state.empty()) file.tensors.emplace(start, ConstTensorView("", Shape{0}, DType::u8));
+  }
+}
+
+void add_tensors(CheckpointContents& contents, StateDict& file) {
+  const auto ranks = static_cast<int>(contents.per_rank.size());
+  for (auto& [full_name, tensor] : file.tensors) {
+    const auto entry = split(full_name, ranks);
+    if (!entry || entry->name == "__metadata__") refuse_name(full_name);
+    const std::string name = entry->name.value_or("");
+    if (!entry->name && !is_text(name, tensor.dtype, tensor.shape)) refuse_name(full_name);
+    StateDict& part = parts_of(contents, entry->rank)[entry->part];
+    if (tensor.bytes.empty() && is_text(name, tensor.dtype, tensor.shape)) continue;
+    if (!part.tensors.emplace(name, std::move(tensor)).second)
+      throw SafetensorsFault(
+          CheckpointFault::corrupt,
+          fmt::format("is corrupt: it has the part '{}' twice", shown(entry->part)));
+  }
+  for (auto& [key, text] : file.metadata) {
+    const auto entry = split(key, ranks);
+    if (!entry || !entry->name || key.starts_with("kolo.")) continue;
+    parts_of(contents, entry->rank)[entry->part].metadata[*entry->name] = std::move(text);
+  }
+}
+
 }  // namespace
 
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
@@ -101,33 +208,55 @@ std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
       ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-void write_checkpoint(const fs::path& path, const CheckpointHeader& header, const Blobs& parts,
-                      const std::vector<Blobs>& own) {
-  CheckpointTensors tensors = to_tensors(parts, own);
-  tensors.header.metadata.merge(metadata_for(header, own.size()));
-  write_safetensors(path, checkpoint_kind, std::move(tensors.header), tensors.data);
+std::string encode_parts(const NamedStates& parts) {
+  StateViews file;
+  add_parts(parts, file);
+  return write_safetensors(file);
+}
+
+void write_checkpoint(const fs::path& path, const CheckpointHeader& header,
+                      const NamedStates& parts, const std::vector<std::string>& per_rank) {
+  StateViews file{.metadata = metadata_for(header, per_rank.size())};
+  add_parts(parts, file);
+  std::vector<StateDict> received(per_rank.size());
+  for (std::size_t rank = 0; rank < per_rank.size(); ++rank) {
+    if (per_rank[rank].empty()) continue;
+    received[rank] = from_safetensors(per_rank[rank]);
+    const std::string start = fmt::format("{}{}.", own_start, rank);
+    for (const auto& [name, tensor] : received[rank].tensors)
+      file.tensors.emplace(start + name, tensor.view());
+    for (const auto& [key, text] : received[rank].metadata) file.metadata[start + key] = text;
+  }
+  write_safetensors(path, checkpoint_kind, file);
 }
 
 CheckpointHeader read_checkpoint_header(const fs::path& path) {
   File file = open_to_read(path, checkpoint_kind);
   try {
-    return header_from(read_header(file).metadata);
+    const auto read = [&](char* into, std::size_t bytes) { file.read(into, bytes); };
+    return header_from(read_header(file.size(), read).metadata);
   } catch (const SafetensorsFault& fault) {
     file.refuse(fault.fault(), fault.what());
   }
 }
 
-CheckpointContents read_checkpoint(const fs::path& path) {
+std::string read_checkpoint(const fs::path& path) {
+  // A large file of another kind is refused before it is read.
+  static_cast<void>(read_checkpoint_header(path));
   File file = open_to_read(path, checkpoint_kind);
+  return file.read(file.size());
+}
+
+CheckpointContents parse_checkpoint(const fs::path& path, const std::string& bytes) {
   try {
-    const SafetensorsHeader header = read_header(file);
-    CheckpointContents contents{.header = header_from(header.metadata)};
-    CheckpointRoom room = make_room(header, ranks_from(header.metadata));
-    read_data(file, header, room.places);
-    contents.payload = std::move(room.payload);
+    StateDict file = read_safetensors(bytes);
+    CheckpointContents contents{.header = header_from(file.metadata)};
+    contents.per_rank.resize(static_cast<std::size_t>(ranks_from(file.metadata)));
+    add_tensors(contents, file);
     return contents;
   } catch (const SafetensorsFault& fault) {
-    file.refuse(fault.fault(), fault.what());
+    throw CheckpointError(fault.fault(), path,
+                          fmt::format("{} '{}' {}", checkpoint_kind, path.string(), fault.what()));
   }
 }
 

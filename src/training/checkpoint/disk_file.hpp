@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kolo/training/checkpointer.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 namespace kolo::internal {
 

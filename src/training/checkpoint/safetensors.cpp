@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/safetensors.hpp"
+#include "training/checkpoint/safetensors.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/safetensors_file.hpp"
-#include "training/checkpoint/safetensors_index.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
+#include "training/checkpoint/disk_file.hpp"
+#include "training/checkpoint/index_files.hpp"
 #include "training/require.hpp"
 
 namespace kolo {
@@ -25,156 +25,266 @@ namespace fs = std::filesystem;
 
 constexpr const char* file_kind = "safetensors file";
 
-struct Laid {
-  SafetensorsHeader header{};
-  std::vector<std::string_view> data{};
-};
-
 void require_cpu(const std::string& name, const Device& device) {
   require(device.type == DeviceType::cpu, "tensor '{}' is on a GPU; copy it to the CPU's memory",
           name);
 }
 
-Laid lay_out_views(const ConstTensorViews& tensors, const Metadata& metadata) {
-  Laid laid{.header = {.metadata = metadata}};
-  for (const auto& [name, view] : tensors) {
-    require_cpu(name, view.device());
-    laid.header.tensors.push_back({.name = name, .dtype = view.dtype(), .shape = view.shape()});
+// The bytes of a file in the order in which they are written: the header, then each tensor.
+class FileLayout {
+ public:
+  explicit FileLayout(const StateViews& state) {
+    SafetensorsHeader header{.metadata = state.metadata};
+    for (const auto& [name, view] : state.tensors) {
+      require_cpu(name, view.device());
+      header.tensors.push_back({.name = name, .dtype = view.dtype(), .shape = view.shape()});
+    }
+    lay_out(header);
+    std::uint32_t checksum = 0;
+    const auto stated = header.metadata.find(std::string(data_checksum_key));
+    for (const TensorEntry& entry : header.tensors) {
+      tensors_.emplace_back(static_cast<const char*>(state.tensors.at(entry.name).data()),
+                            entry.end - entry.begin);
+      if (stated != header.metadata.end()) checksum = crc32(tensors_.back(), checksum);
+    }
+    if (stated != header.metadata.end()) stated->second = print_checksum(checksum);
+    header_ = print_header(header);
+    bytes_ = header_.size() + header.data_bytes();
   }
-  lay_out(laid.header);
-  for (const TensorEntry& entry : laid.header.tensors)
-    laid.data.emplace_back(static_cast<const char*>(tensors.at(entry.name).data()),
-                           entry.end - entry.begin);
-  return laid;
-}
 
-// Where the data of each tensor goes: into new tensors of `result`.
-std::vector<char*> make_tensors(const SafetensorsHeader& header, Safetensors& result,
-                                const fs::path& path) {
-  std::vector<char*> places;
-  for (const TensorEntry& entry : header.tensors) {
-    const auto [found, is_new] = result.tensors.try_emplace(
-        entry.name, StoredTensor{.dtype = entry.dtype,
-                                 .shape = entry.shape,
-                                 .bytes = std::string(entry.end - entry.begin, '\0')});
-    if (!is_new)
-      throw CheckpointError(
-          CheckpointFault::corrupt, path,
-          fmt::format("safetensors file '{}' has the tensor '{}' of another file of its set",
-                      path.string(), entry.name));
-    places.push_back(found->second.bytes.data());
+  template <typename Write>
+  void write(const Write& write) const {
+    write(header_);
+    for (const std::string_view tensor : tensors_) write(tensor);
   }
-  return places;
-}
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-void load_one(const fs::path& path, Safetensors& result) {
+ private:
+  std::string header_{};
+  std::vector<std::string_view> tensors_{};
+  std::size_t bytes_ = 0;
+};
+
+StateDict load_one(const fs::path& path) {
   File file = open_to_read(path, file_kind);
-  SafetensorsHeader header = read_header(file);
-  read_data(file, header, make_tensors(header, result, path));
-  result.metadata.merge(header.metadata);
+  try {
+    return read_safetensors(file.size(),
+                            [&](char* into, std::size_t bytes) { file.read(into, bytes); });
+  } catch (const SafetensorsFault& fault) {
+    file.refuse(fault.fault(), fault.what());
+  }
 }
 
-std::size_t size_in_bytes(const ConstTensorView& view) {
-  return static_cast<std::size_t>(view.elements()) * size_of(view.dtype());
+StateDict load_set(const fs::path& path) {
+  const SafetensorsIndex index = read_index(path);
+  StateDict set;
+  for (const fs::path& file : index.files) {
+    StateDict one = load_one(file);
+    set.metadata.merge(one.metadata);
+    set.tensors.merge(one.tensors);
+    if (!one.tensors.empty())
+      throw CheckpointError(
+          CheckpointFault::corrupt, file,
+          fmt::format("safetensors file '{}' has the tensor '{}' of another file of its set",
+                      file.string(), one.tensors.begin()->first));
+  }
+  for (const auto& [tensor, file] : index.file_of) {
+    if (set.tensors.contains(tensor)) continue;
+    throw CheckpointError(CheckpointFault::corrupt, path,
+                          fmt::format("safetensors index '{}' is corrupt: it lists tensor '{}' in "
+                                      "'{}', which does not have it",
+                                      path.string(), tensor, file));
+  }
+  return set;
 }
 
-void copy_elements(const ConstTensorView& from, const TensorView& to) {
-  if (size_in_bytes(from) > 0) std::memcpy(to.data(), from.data(), size_in_bytes(from));
-}
-
-// `where` is for messages.
-UnmatchedNames copy_by_name(const std::string& where, const ConstTensorViews& from,
+// `where` begins messages.
+UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
                             const TensorViews& into, const SafetensorsOptions& options) {
-  MatchedNames matched = match_names(where, names_of(into), names_of(from), options);
+  MatchedNames matched = match_names(where, names_of(into), names_of(from.tensors), options);
   for (const auto& [wanted, found] : matched.pairs) {
     const TensorView& to = into.at(wanted);
-    const ConstTensorView& source = from.at(found);
+    const StoredTensor& source = from.tensors.at(found);
     require_cpu(wanted, to.device());
-    require(to.dtype() == source.dtype() && to.shape() == source.shape(),
+    require(to.dtype() == source.dtype && to.shape() == source.shape,
             "{}: tensor '{}' is {} {} in the {} but {} {} in the program", where, found,
-            to_string(source.dtype()), to_string(source.shape()), holder_of(where),
+            to_string(source.dtype), to_string(source.shape), holder_of(where),
             to_string(to.dtype()), to_string(to.shape()));
   }
   // All are checked before the first changes.
-  for (const auto& [wanted, found] : matched.pairs) copy_elements(from.at(found), into.at(wanted));
+  for (const auto& [wanted, found] : matched.pairs) {
+    const std::string& bytes = from.tensors.at(found).bytes;
+    if (!bytes.empty()) std::memcpy(into.at(wanted).data(), bytes.data(), bytes.size());
+  }
   return std::move(matched.unmatched);
+}
+
+// "'a', 'b' and 7 more"
+std::string list_names(const std::vector<std::string>& names) {
+  constexpr std::size_t max_listed = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), max_listed); ++i)
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
+  if (names.size() > max_listed) text += fmt::format(" and {} more", names.size() - max_listed);
+  return text;
+}
+
+void require_all_matched(const std::string& where, const UnmatchedNames& unmatched,
+                         const SafetensorsOptions& options) {
+  if (unmatched.missing.empty() && unmatched.unexpected.empty()) return;
+  std::string message = where + ": the names of tensors differ.";
+  if (!unmatched.missing.empty())
+    message +=
+        fmt::format(" Missing in the {}: {}.", holder_of(where), list_names(unmatched.missing));
+  if (!unmatched.unexpected.empty())
+    message += fmt::format(" Unexpected in the {}: {}.", holder_of(where),
+                           list_names(unmatched.unexpected));
+  if (!options.prefix.empty()) message += fmt::format(" The prefix is '{}'.", options.prefix);
+  throw InvalidArgument(message + " Set SafetensorsOptions::strict = false to load the others.");
 }
 
 }  // namespace
 
-SafetensorsViews internal::parse_safetensors(std::string_view bytes) {
+void internal::write_safetensors(const fs::path& path, const std::string& kind,
+                                 const StateViews& state) {
+  const FileLayout layout(state);
+  write_file(path, kind,
+             [&](File& file) { layout.write([&](std::string_view bytes) { file.write(bytes); }); });
+}
+
+std::string internal::write_safetensors(const StateViews& state) {
+  const FileLayout layout(state);
+  std::string all;
+  all.reserve(layout.bytes());
+  layout.write([&](std::string_view bytes) { all += bytes; });
+  return all;
+}
+
+SafetensorsHeader internal::read_header(std::uint64_t total, const ReadBytes& read) {
+  std::string start(std::min<std::uint64_t>(header_start_bytes, total), '\0');
+  read(start.data(), start.size());
+  const std::uint64_t length = header_length(start, total);
+  // A hostile length may be below the part of the JSON that was read already.
+  std::string json = start.substr(sizeof(std::uint64_t), length);
+  const std::size_t have = json.size();
+  json.resize(length);
+  read(json.data() + have, length - have);
+  return parse_header(json, total - sizeof(std::uint64_t) - length);
+}
+
+StateDict internal::read_safetensors(std::uint64_t total, const ReadBytes& read) {
+  SafetensorsHeader header = read_header(total, read);
+  StateDict state;
+  std::uint32_t checksum = 0;
+  for (TensorEntry& entry : header.tensors) {
+    std::string& bytes = state.tensors
+                             .emplace(std::move(entry.name),
+                                      StoredTensor{.dtype = entry.dtype, .shape = entry.shape})
+                             .first->second.bytes;
+    bytes.resize(entry.end - entry.begin);
+    read(bytes.data(), bytes.size());
+    checksum = crc32(bytes, checksum);
+  }
+  const auto stated = header.metadata.find(std::string(data_checksum_key));
+  if (stated != header.metadata.end() && stated->second != print_checksum(checksum))
+    throw SafetensorsFault(CheckpointFault::corrupt,
+                           "is corrupt: the checksum of its data is wrong");
+  state.metadata = std::move(header.metadata);
+  return state;
+}
+
+StateDict internal::read_safetensors(std::string_view bytes) {
+  std::size_t position = 0;
+  return read_safetensors(bytes.size(), [&](char* into, std::size_t count) {
+    position += bytes.copy(into, count, position);
+  });
+}
+
+MatchedNames internal::match_names(const std::string& where, const std::vector<std::string>& wanted,
+                                   const std::vector<std::string>& in_file,
+                                   const SafetensorsOptions& options) {
+  MatchedNames matched;
+  std::set<std::string> open(wanted.begin(), wanted.end());
+  for (const std::string& found : in_file) {
+    if (!found.starts_with(options.prefix)) continue;
+    const std::string name = found.substr(options.prefix.size());
+    if (open.erase(name) != 0) {
+      matched.pairs.emplace_back(name, found);
+    } else {
+      matched.unmatched.unexpected.push_back(name);
+    }
+  }
+  for (const std::string& name : wanted)
+    if (open.contains(name)) matched.unmatched.missing.push_back(name);
+  if (options.strict) require_all_matched(where, matched.unmatched, options);
+  return matched;
+}
+
+StateDict::StateDict(const ConstTensorViews& views, Metadata texts) : metadata(std::move(texts)) {
+  for (const auto& [name, view] : views) {
+    require_cpu(name, view.device());
+    const auto bytes = static_cast<std::size_t>(view.elements()) * size_of(view.dtype());
+    StoredTensor& tensor = tensors[name];
+    tensor = {.dtype = view.dtype(), .shape = view.shape()};
+    if (bytes > 0) tensor.bytes.assign(static_cast<const char*>(view.data()), bytes);
+  }
+}
+
+const std::string& StateDict::text() const {
+  static const std::string no_text;
+  if (tensors.empty()) return no_text;
+  require(tensors.size() == 1 && tensors.begin()->first.empty(),
+          "this state is not text: it has the tensor '{}'", tensors.rbegin()->first);
+  return tensors.begin()->second.bytes;
+}
+
+void StateDict::set_text(std::string text) {
+  metadata.clear();
+  if (text.empty()) {
+    tensors.clear();
+    return;
+  }
+  const auto length = static_cast<std::int64_t>(text.size());
+  tensors.erase(tensors.upper_bound(std::string()), tensors.end());
+  tensors[""] = {.dtype = DType::u8, .shape = Shape{length}, .bytes = std::move(text)};
+}
+
+ConstTensorViews StateDict::views() const {
+  ConstTensorViews all;
+  for (const auto& [name, tensor] : tensors) all.emplace(name, tensor.view());
+  return all;
+}
+
+std::string to_safetensors(const StateDict& state) {
+  return write_safetensors({.tensors = state.views(), .metadata = state.metadata});
+}
+
+StateDict from_safetensors(std::string_view bytes) {
   try {
-    std::string_view data;
-    SafetensorsHeader header = parse_file(bytes, data);
-    const auto stated = header.metadata.find(std::string(data_checksum_key));
-    if (stated != header.metadata.end() && stated->second != print_checksum(crc32(data)))
-      throw SafetensorsFault(CheckpointFault::corrupt, "has a wrong checksum");
-    SafetensorsViews views{.metadata = std::move(header.metadata)};
-    for (const TensorEntry& entry : header.tensors)
-      views.tensors.emplace(entry.name,
-                            ConstTensorView(data.data() + entry.begin, entry.shape, entry.dtype));
-    return views;
+    return read_safetensors(bytes);
   } catch (const SafetensorsFault& fault) {
     throw InvalidArgument(
         fmt::format("these bytes are not those of a safetensors file: it {}", fault.what()));
   }
 }
 
-std::string to_safetensors(const ConstTensorViews& tensors, const Metadata& metadata) {
-  Laid laid = lay_out_views(tensors, metadata);
-  set_data_checksum(laid.header, laid.data);
-  std::string bytes = print_header(laid.header);
-  bytes.reserve(bytes.size() + laid.header.data_bytes());
-  for (const std::string_view data : laid.data) bytes += data;
-  return bytes;
+UnmatchedNames load_state(const TensorViews& into, const StateDict& state,
+                          const SafetensorsOptions& options) {
+  return copy_by_name("this state", state, into, options);
 }
 
-Safetensors from_safetensors(std::string_view bytes) {
-  SafetensorsViews views = parse_safetensors(bytes);
-  Safetensors result{.metadata = std::move(views.metadata)};
-  for (const auto& [name, view] : views.tensors)
-    result.tensors.emplace(
-        name, StoredTensor{.dtype = view.dtype(),
-                           .shape = view.shape(),
-                           .bytes = {static_cast<const char*>(view.data()), size_in_bytes(view)}});
-  return result;
-}
-
-UnmatchedNames from_safetensors(std::string_view bytes, const TensorViews& into,
-                                const SafetensorsOptions& options) {
-  return copy_by_name("these bytes", parse_safetensors(bytes).tensors, into, options);
-}
-
-void save_safetensors(const fs::path& path, const ConstTensorViews& tensors,
-                      const Metadata& metadata) {
-  Laid laid = lay_out_views(tensors, metadata);
-  write_safetensors(path, file_kind, std::move(laid.header), laid.data);
-}
-
-Safetensors load_safetensors(const fs::path& path) {
-  Safetensors result;
-  if (is_index(path)) {
-    const SafetensorsIndex index = read_index(path);
-    for (const fs::path& file : index.files) load_one(file, result);
-    for (const auto& [tensor, file] : index.file_of) {
-      if (result.tensors.contains(tensor)) continue;
-      throw CheckpointError(CheckpointFault::corrupt, path,
-                            fmt::format("safetensors index '{}' is corrupt: it lists tensor '{}' "
-                                        "in '{}', which does not have it",
-                                        path.string(), tensor, file));
-    }
-  } else {
-    load_one(path, result);
-  }
-  return result;
+StateDict load_safetensors(const fs::path& path) {
+  return is_index(path) ? load_set(path) : load_one(path);
 }
 
 UnmatchedNames load_safetensors(const fs::path& path, const TensorViews& into,
                                 const SafetensorsOptions& options) {
-  const Safetensors file = load_safetensors(path);
-  ConstTensorViews views;
-  for (const auto& [name, tensor] : file.tensors) views.emplace(name, tensor.view());
-  return copy_by_name(fmt::format("'{}'", path.string()), views, into, options);
+  return copy_by_name(fmt::format("'{}'", path.string()), load_safetensors(path), into, options);
+}
+
+void save_safetensors(const fs::path& path, const ConstTensorViews& tensors,
+                      const Metadata& metadata) {
+  write_safetensors(path, file_kind, {.tensors = tensors, .metadata = metadata});
 }
 
 }  // namespace kolo

@@ -205,12 +205,6 @@ SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_bytes) 
   return header;
 }
 
-SafetensorsHeader parse_file(std::string_view bytes, std::string_view& data) {
-  const std::uint64_t length = header_length(bytes.substr(0, header_start_bytes), bytes.size());
-  data = bytes.substr(number_bytes + length);
-  return parse_header(bytes.substr(number_bytes, length), data.size());
-}
-
 void lay_out(SafetensorsHeader& header) {
   // Elements are aligned to their own size, since larger ones come first.
   std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {

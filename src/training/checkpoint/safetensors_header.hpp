@@ -13,8 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kolo/training/checkpointer.hpp"
-#include "kolo/training/safetensors.hpp"
+#include "kolo/training/checkpoint.hpp"
 
 namespace kolo::internal {
 
@@ -61,9 +60,6 @@ constexpr std::size_t header_start_bytes = 9;
 /// Throws SafetensorsFault.
 [[nodiscard]] SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes);
 
-/// As above, of a whole file in memory; `data` becomes the file's data.
-[[nodiscard]] SafetensorsHeader parse_file(std::string_view bytes, std::string_view& data);
-
 /// Orders the tensors (by descending size of their elements, then by name) and sets the offsets.
 /// Throws InvalidArgument for a negative length or too many bytes.
 void lay_out(SafetensorsHeader& header);
@@ -73,7 +69,7 @@ void lay_out(SafetensorsHeader& header);
 /// two tensors of the same name.
 [[nodiscard]] std::string print_header(const SafetensorsHeader& header);
 
-/// As the file has it: 8 hexadecimal digits.
+/// The checksum as 8 hexadecimal digits.
 [[nodiscard]] std::string print_checksum(std::uint32_t checksum);
 
 }  // namespace kolo::internal

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/hooks/bucket_memory.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "base/elements.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::internal {
 namespace {
+
+// The metadata entry that names the hook.
+constexpr const char* kind_entry = "kind";
 
 template <typename T>
 void gather_from(const std::byte* from, std::int64_t elements, float factor, const float* more,
@@ -58,6 +65,30 @@ void scatter(const float* from, std::span<const TensorView> tensors) {
     });
     from += elements;
   }
+}
+
+StateDict state_of(const std::string& kind, const BucketVectors& vectors) {
+  ConstTensorViews views;
+  for (const auto& [bucket, vector] : vectors) views.emplace(bucket, ConstTensorView(vector));
+  return StateDict(views, {{kind_entry, kind}});
+}
+
+BucketVectors vectors_of(const std::string& kind, const StateDict& state) {
+  const auto refuse = [&](const std::string& reason) {
+    throw InvalidArgument(fmt::format("this is not the state of a hook ({}): {}", kind, reason));
+  };
+  const auto found = state.metadata.find(kind_entry);
+  if (found == state.metadata.end()) refuse("it does not name a hook");
+  if (found->second != kind) refuse("it is of " + found->second);
+  BucketVectors vectors;
+  for (const auto& [bucket, tensor] : state.tensors) {
+    if (tensor.dtype != DType::f32 || tensor.shape.dimensions() != 1)
+      refuse("the tensor of bucket '" + bucket + "' is not a vector of f32");
+    std::vector<float>& vector = vectors[bucket];
+    vector.resize(tensor.bytes.size() / sizeof(float));
+    if (!vector.empty()) std::memcpy(vector.data(), tensor.bytes.data(), tensor.bytes.size());
+  }
+  return vectors;
 }
 
 }  // namespace kolo::internal

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elements of a bucket's tensors as consecutive f32.
+// Memory of hooks: the elements of a bucket's tensors as consecutive f32, and the state of a hook
+// as one such vector for each bucket.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "kolo/state_dict.hpp"
 #include "kolo/tensor.hpp"
 
 namespace kolo::internal {
@@ -19,5 +24,15 @@ void gather(std::span<const TensorView> tensors, double factor, const float* mor
 
 /// Writes the elements to the tensors, rounded to their types.
 void scatter(const float* from, std::span<const TensorView> tensors);
+
+/// Vectors by the name of their bucket.
+using BucketVectors = std::map<std::string, std::vector<float>>;
+
+/// A state with a tensor for each bucket. `kind` names the hook and the format's version:
+/// "kolo.int8.1".
+[[nodiscard]] StateDict state_of(const std::string& kind, const BucketVectors& vectors);
+
+/// Throws InvalidArgument, naming `kind`, for a state that `state_of` did not make for this kind.
+[[nodiscard]] BucketVectors vectors_of(const std::string& kind, const StateDict& state);
 
 }  // namespace kolo::internal

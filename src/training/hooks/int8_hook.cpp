@@ -14,7 +14,6 @@
 #include "training/hooks/block_quantizer.hpp"
 #include "training/hooks/bucket_memory.hpp"
 #include "training/hooks/hook_chain.hpp"
-#include "training/hooks/hook_state.hpp"
 
 namespace kolo {
 
@@ -23,12 +22,12 @@ namespace {
 
 constexpr const char* int8_kind = "kolo.int8.1";
 
-/// What is kept of a bucket between its reductions. The buffers are kept to be used again.
+/// The memory of a bucket between its reductions. The buffers are reused.
 struct Int8Memory {
-  std::vector<std::size_t> places;  // of the tensors; empty if the error comes from a checkpoint
-  std::vector<float> error;         // of this rank's roundings; empty if there are none
+  std::vector<std::size_t> places;  // the tensors' places; empty after loading a checkpoint
+  std::vector<float> error;         // the error of this rank's roundings; may be empty
   std::vector<float> values;        // the gradient and the error
-  std::vector<float> sum;           // of all ranks' values, in this rank's slice
+  std::vector<float> sum;           // this rank's slice, summed over the ranks
   std::vector<std::byte> sent;      // records of the other ranks' slices
   std::vector<std::byte> received;  // records of this rank's slice, from the other ranks
   std::vector<std::byte> own;       // records of the sum
@@ -135,7 +134,7 @@ class Int8Reduction {
     return {memory.data(), Shape(blocks, quantizer_.record_bytes())};
   }
 
-  // As long as what comes, whatever that is: an allocator must not throw.
+  // Accepts any length, because an allocator must not throw.
   [[nodiscard]] Allocator into(std::vector<std::byte>& memory) {
     return [this, &memory](std::span<const std::int64_t> rows) -> void* {
       std::int64_t blocks = 0;
@@ -202,19 +201,19 @@ class Int8Hook : public CommunicationHook {
         .then([=] { reduction->finish(); });
   }
 
-  [[nodiscard]] std::string own_state() const override {
+  [[nodiscard]] StateDict per_rank_state() const override {
     BucketVectors errors;
     for (const auto& [name, memory] : memories_)
       if (!memory->error.empty()) errors.emplace(name, memory->error);
-    return encode(int8_kind, errors);
+    return state_of(int8_kind, errors);
   }
-  void load_shared_state(const std::string& state) override {
+  void load_state(const StateDict& state) override {
     if (!state.empty())
-      throw InvalidArgument("these bytes are not the shared state of int8, which has none");
+      throw InvalidArgument("this is not the state of int8, whose state is all per rank");
     memories_.clear();
   }
-  void load_own_state(const std::string& state) override {
-    for (auto& [name, error] : decode_vectors(int8_kind, state)) {
+  void load_per_rank_state(const StateDict& state) override {
+    for (auto& [name, error] : vectors_of(int8_kind, state)) {
       auto& memory = memories_[name];
       memory = std::make_shared<Int8Memory>();
       memory->error = std::move(error);

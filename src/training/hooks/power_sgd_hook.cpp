@@ -14,7 +14,6 @@
 #include "kolo/communication_hook.hpp"
 #include "kolo/error.hpp"
 #include "training/hooks/bucket_memory.hpp"
-#include "training/hooks/hook_state.hpp"
 #include "training/hooks/low_rank.hpp"
 
 namespace kolo {
@@ -25,15 +24,15 @@ namespace {
 constexpr const char* rights_kind = "kolo.power_sgd.rights.1";
 constexpr const char* errors_kind = "kolo.power_sgd.errors.1";
 
-/// What is kept of a bucket between its reductions. The buffers are kept to be used again.
+/// The memory of a bucket between its reductions. The buffers are reused.
 struct PowerSgdMemory {
-  std::vector<std::size_t> places;  // of the tensors; empty if the rest comes from a checkpoint
-  std::vector<float> rights;        // of the last approximation, orthonormal; the same on all ranks
-  std::vector<float> error;         // of this rank's approximations; empty if there are none
+  std::vector<std::size_t> places;  // the tensors' places; empty after loading a checkpoint
+  std::vector<float> rights;        // the last right factors, orthonormal; equal on all ranks
+  std::vector<float> error;         // the error of this rank's approximations; may be empty
   std::vector<float> values;        // the gradients and the errors
   std::vector<float> lefts;         // the left factors, and gradients that are not compressed
-  std::vector<float> own_rights;    // of this rank's values
-  std::vector<float> sums;          // of all ranks' right factors
+  std::vector<float> own_rights;    // the right factors of this rank's values
+  std::vector<float> sums;          // the right factors, summed over the ranks
 };
 
 /// A tensor of a bucket. The offsets are those of its elements and factors among those of the
@@ -217,19 +216,19 @@ class PowerSgdHook : public CommunicationHook {
         .then([=] { reduction->finish(); });
   }
 
-  [[nodiscard]] std::string shared_state() const override {
-    return encode(rights_kind, all(&PowerSgdMemory::rights));
+  [[nodiscard]] StateDict state() const override {
+    return state_of(rights_kind, all(&PowerSgdMemory::rights));
   }
-  [[nodiscard]] std::string own_state() const override {
-    return encode(errors_kind, all(&PowerSgdMemory::error));
+  [[nodiscard]] StateDict per_rank_state() const override {
+    return state_of(errors_kind, all(&PowerSgdMemory::error));
   }
-  void load_shared_state(const std::string& state) override {
-    BucketVectors rights = decode_vectors(rights_kind, state);
+  void load_state(const StateDict& state) override {
+    BucketVectors rights = vectors_of(rights_kind, state);
     memories_.clear();
     load(std::move(rights), &PowerSgdMemory::rights);
   }
-  void load_own_state(const std::string& state) override {
-    load(decode_vectors(errors_kind, state), &PowerSgdMemory::error);
+  void load_per_rank_state(const StateDict& state) override {
+    load(vectors_of(errors_kind, state), &PowerSgdMemory::error);
   }
 
  private:

@@ -57,11 +57,11 @@ TEST_F(OuterTest, ContinuesFromItsState) {
   round(a, outer);
   ::torch::Tensor b = a.detach().clone();
   OuterOptimizer other({b}, 0.5, 0.75);
-  other.load(outer.state());
+  other.load_state(outer.state());
   round(a, outer);
   round(b, other);
   EXPECT_TRUE(same_bits(a, b));
-  EXPECT_THROW(other.load("rubbish"), c10::Error);
+  EXPECT_THROW(other.load_state("rubbish"), c10::Error);
 }
 
 }  // namespace

@@ -22,9 +22,12 @@ using gpt::Layout;
 const gpt::Config config = {.vocabulary = 8, .context = 4, .layers = 1, .heads = 1, .width = 8};
 
 /// Rank 0's, as Checkpointer gives it to all ranks.
-kolo::Blobs on_all_ranks(kolo::Blobs parts) {
-  for (const char* name : {"steps", "parameters", "first moments", "second moments"})
-    kolo::broadcast(parts[name], 0);
+kolo::NamedStates on_all_ranks(kolo::NamedStates parts) {
+  for (const char* name : {"steps", "parameters", "first moments", "second moments"}) {
+    std::string text = parts[name].text();
+    kolo::broadcast(text, 0);
+    parts[name] = text;
+  }
   return parts;
 }
 
@@ -177,7 +180,7 @@ TEST_P(ShardedAdamW, TrainsAsTheReplicatedOneAndIsEqualOnAllRanks) {
   std::vector<float> of_rank_0 = parameters_of(adamw);
   kolo::broadcast(of_rank_0, 0);
   EXPECT_EQ(parameters_of(adamw), of_rank_0);
-  const kolo::Blobs state = on_all_ranks(adamw.state());
+  const kolo::NamedStates state = on_all_ranks(adamw.state());
   if (same_bits) {
     EXPECT_EQ(state, replicated(5).parts);
   }

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: rank 0 writes and reads the files; all ranks receive the contents.
+// Checkpoints, and the safetensors files that hold them.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/export.hpp"
+#include "kolo/state_dict.hpp"
 #include "kolo/training/learning_rate.hpp"
 
 namespace kolo {
-
-/// Bytes by name: the saved parts of a training run.
-using Blobs = std::map<std::string, std::string>;
 
 /// Why a checkpoint cannot be used.
 enum class CheckpointFault : std::uint8_t {
@@ -46,14 +45,14 @@ struct Checkpoint {
   std::int64_t step = 0;           ///< Training step.
   std::optional<double> metric{};  ///< Determines the best checkpoint.
   int ranks = 0;                   ///< Number of ranks of the session that saved it.
-  Blobs parts{};                   ///< Rank 0's parts, the same on all ranks.
-  Blobs own{};                   ///< This rank's own parts; empty if `ranks` is not `kolo::size()`.
-  std::filesystem::path path{};  ///< The file that rank 0 read.
+  NamedStates parts{};             ///< Rank 0's parts, the same on all ranks.
+  NamedStates per_rank{};          ///< This rank's parts; empty if `ranks` is not `kolo::size()`.
+  std::filesystem::path path{};    ///< The file that rank 0 read.
 
   /// The part of this name. Throws CheckpointError, on this rank, if there is no such part.
-  [[nodiscard]] KOLO_EXPORT const std::string& part(const std::string& name) const;
-  /// As `part`, for this rank's own parts.
-  [[nodiscard]] KOLO_EXPORT const std::string& own_part(const std::string& name) const;
+  [[nodiscard]] KOLO_EXPORT const StateDict& part(const std::string& name) const;
+  /// As `part`, for `per_rank`.
+  [[nodiscard]] KOLO_EXPORT const StateDict& per_rank_part(const std::string& name) const;
 };
 
 struct CheckpointerOptions {
@@ -67,17 +66,22 @@ struct CheckpointerOptions {
 /// Optional contents of a checkpoint, in addition to the parts that all ranks share.
 struct CheckpointExtras {
   std::optional<double> metric{};  ///< Rank 0's value is used. A NaN is never the best.
-  Blobs own{};                     ///< Parts that differ between ranks, such as the random state.
+  NamedStates per_rank{};          ///< Parts that differ between ranks, such as the random state.
 };
 
 /// Saves and loads checkpoints. Only rank 0 accesses files. It writes under a temporary name,
 /// flushes to the disk, and renames, so that a file with a checkpoint's name is always complete.
-/// When loading, rank 0 sends the contents to all ranks, and each rank verifies a checksum.
+/// When loading, rank 0 sends the file's bytes to all ranks, and each rank verifies its checksums.
 ///
 ///     kolo::Checkpointer checkpoints({.directory = "run1", .best = kolo::Goal::maximum});
-///     if (const auto found = checkpoints.load_latest()) model.load(found->part("model"));
+///     if (const auto found = checkpoints.load_latest()) {
+///       kolo::load_state({{"weight", weight}}, found->part("model"));
+///       sampler.load_state(found->part("sampler"));
+///     }
 ///     ...
-///     checkpoints.save(step, {{"model", model.bytes()}, {"sampler", sampler.state()}},
+///     checkpoints.save(step,
+///                      {{"model", kolo::StateDict({{"weight", weight}})},
+///                       {"sampler", sampler.state()}},
 ///                      {.metric = accuracy});
 ///
 /// Saving and loading are collectives of the world: all ranks call these functions in the same
@@ -89,11 +93,11 @@ class Checkpointer {
   /// contains a slash, or a `keep_last` below 1.
   KOLO_EXPORT explicit Checkpointer(CheckpointerOptions options);
 
-  /// Writes a checkpoint of rank 0's `parts` and every rank's own parts. Replaces a checkpoint of
-  /// the same step, and removes checkpoints that the options do not keep. Other ranks may leave
-  /// `parts` empty. Returns the path on rank 0. Throws InvalidArgument, on this rank, for a
-  /// negative step.
-  KOLO_EXPORT std::filesystem::path save(std::int64_t step, const Blobs& parts,
+  /// Writes a checkpoint of rank 0's `parts` and of the `per_rank` parts of all ranks. Replaces a
+  /// checkpoint of the same step, and removes checkpoints that the options do not keep. Other ranks
+  /// may leave `parts` empty. Returns the path on rank 0. Throws InvalidArgument, on this rank, for
+  /// a negative step.
+  KOLO_EXPORT std::filesystem::path save(std::int64_t step, const NamedStates& parts,
                                          const CheckpointExtras& extras = {});
 
   /// Loads the most recently saved undamaged checkpoint; `std::nullopt` if there is none. The order
@@ -112,5 +116,40 @@ class Checkpointer {
  private:
   CheckpointerOptions options_;
 };
+
+struct SafetensorsOptions {
+  bool strict = true;    ///< Refuse missing and unexpected names.
+  std::string prefix{};  ///< Use only names with this prefix, and remove the prefix.
+};
+
+/// The names that did not match; both lists are empty if `strict`.
+struct UnmatchedNames {
+  std::vector<std::string> missing{};     ///< Wanted, but not in the file.
+  std::vector<std::string> unexpected{};  ///< In the file, but not wanted.
+};
+
+/// Copies a state into tensors in CPU memory. Throws InvalidArgument for a tensor of another shape
+/// or dtype and, if `strict`, for missing and unexpected names; then no tensor is changed.
+KOLO_EXPORT UnmatchedNames load_state(const TensorViews& into, const StateDict& state,
+                                      const SafetensorsOptions& options = {});
+
+/// Reads a safetensors file, or the files that an index (`*.index.json`) in the same folder lists.
+/// The whole result is held in memory. If the file has the checksums that `Checkpointer` writes,
+/// they are verified. Throws CheckpointError if the file is missing, damaged, of another format, or
+/// has a dtype that Kolo lacks. Not collective; thread-safe.
+[[nodiscard]] KOLO_EXPORT StateDict load_safetensors(const std::filesystem::path& path);
+/// As above, into tensors in CPU memory, with the errors of `load_state`.
+KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
+                                            const TensorViews& into,
+                                            const SafetensorsOptions& options = {});
+
+/// Writes a safetensors file of tensors in CPU memory. Writes under a temporary name, flushes to
+/// disk, and renames, so that `path` always names a complete file. Several ranks may write the same
+/// path: the last one to finish wins. A process that is killed may leave a file
+/// "<path>.<16 hexadecimal digits>.part". Throws InvalidArgument for a tensor on a GPU and for
+/// names or metadata that are not UTF-8, and CheckpointError if the system fails. Not collective;
+/// thread-safe.
+KOLO_EXPORT void save_safetensors(const std::filesystem::path& path,
+                                  const ConstTensorViews& tensors, const Metadata& metadata = {});
 
 }  // namespace kolo

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts modules and optimizers to bytes and back.
+// Copies modules, optimizers and tensors to states and back.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <sstream>
 #include <utility>
@@ -13,11 +15,11 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
-#include "kolo/torch/safetensors.hpp"
+#include "kolo/torch/elastic.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
-#include "training/checkpoint/safetensors_names.hpp"
+#include "training/checkpoint/safetensors.hpp"
 
 namespace kolo {
 
@@ -43,7 +45,7 @@ void read(const std::string& bytes, const char* what, const ::torch::Device& dev
     archive.load_from(stream, device);
     load(archive);
   } catch (const c10::Error& error) {
-    throw InvalidArgument(std::string("these bytes cannot be read as ") + what + ": " +
+    throw InvalidArgument(std::string("this state cannot be loaded as ") + what + ": " +
                           error.what_without_backtrace());
   }
 }
@@ -75,8 +77,8 @@ class TensorsBefore {
     for (const auto& [name, tensor, before] : tensors_) {
       if (tensor.sizes() == before.sizes()) continue;
       const std::string message =
-          c10::str("these bytes are of another module: '", name, "' has the shape ", tensor.sizes(),
-                   " in them and ", before.sizes(), " here");
+          c10::str("this state is of another module: '", name, "' has the shape ", tensor.sizes(),
+                   " in it and ", before.sizes(), " here");
       for (auto& each : tensors_) each.tensor.set_data(each.before);
       throw InvalidArgument(message);
     }
@@ -99,18 +101,7 @@ class TensorsBefore {
   return {c10::DeviceType::CPU};
 }
 
-// LibTorch's archives are zip files. They have what a safetensors file cannot hold.
-bool is_archive(const std::string& bytes) { return bytes.starts_with("PK"); }
-
-SafetensorsViews views_of(const std::string& bytes, const std::string& subject) {
-  try {
-    return parse_safetensors(bytes);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(subject + ": " + error.what());
-  }
-}
-
-// In an archive, for a ShardedOptimizer.
+// The entry of an archive that names the shards of a ShardedOptimizer.
 constexpr const char* place_key = "shard";
 
 void require_same_place(InputArchive& archive, ::torch::optim::Optimizer& optimizer) {
@@ -126,26 +117,23 @@ std::string group_key(std::size_t group) { return "options" + std::to_string(gro
 
 }  // namespace
 
-std::string to_bytes(const ::torch::nn::Module& module) {
+StateDict state(const ::torch::nn::Module& module) {
   const NamedParameters tensors = tensors_of(module);
   const auto storable = [](const auto& named) { return is_storable(named.second); };
-  if (std::all_of(tensors.begin(), tensors.end(), storable)) {
-    const HostTensors host(tensors);
-    return to_safetensors(host.views());
-  }
+  if (std::all_of(tensors.begin(), tensors.end(), storable))
+    return StateDict(HostTensors(tensors).views());
   OutputArchive archive;
   module.save(archive);
   return bytes_of(archive);
 }
 
-void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
-  if (!is_archive(bytes)) {
-    const std::string subject = "these bytes cannot be read as this module";
-    (void)copy_by_name(subject, views_of(bytes, subject).tensors, tensors_of(module), {});
+void load_state(::torch::nn::Module& module, const StateDict& state) {
+  if (!is_archive(state)) {
+    (void)copy_by_name("this state cannot be loaded as this module", state, tensors_of(module), {});
     return;
   }
   TensorsBefore tensors(module);
-  read(bytes, "this module", tensors.device(), [&](InputArchive& archive) {
+  read(state.text(), "this module", tensors.device(), [&](InputArchive& archive) {
     module.load(archive);
     const at::NoGradGuard no_grad;
     tensors.require_same_shapes();
@@ -155,13 +143,13 @@ void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
 
 // `Optimizer::load` restores the options in LibTorch 2 but not in 1.13, so they are saved next to
 // its archive.
-std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
-  if (auto bytes = save_optimizer(optimizer)) return *std::move(bytes);
+StateDict state(const ::torch::optim::Optimizer& optimizer) {
+  if (auto saved = save_optimizer(optimizer)) return *std::move(saved);
   try {
     OutputArchive archive;
-    OutputArchive state(archive.compilation_unit());
-    optimizer.save(state);
-    archive.write("optimizer", state);
+    OutputArchive entries(archive.compilation_unit());
+    optimizer.save(entries);
+    archive.write("optimizer", entries);
     if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer))
       archive.write(place_key, c10::IValue(sharded->place()));
     const auto& groups = optimizer.param_groups();
@@ -178,18 +166,18 @@ std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
   }
 }
 
-void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {
-  if (!is_archive(bytes)) {
-    load_optimizer(bytes, optimizer);
+void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state) {
+  if (!is_archive(state)) {
+    load_optimizer(state, optimizer);
     return;
   }
-  read(bytes, "this optimizer's state", device_of(optimizer), [&](InputArchive& archive) {
+  read(state.text(), "this optimizer's state", device_of(optimizer), [&](InputArchive& archive) {
     require_same_place(archive, optimizer);
-    InputArchive state;
-    archive.read("optimizer", state);
+    InputArchive entries;
+    archive.read("optimizer", entries);
     // Loading only adds: without this, state of parameters that the archive lacks would survive.
     optimizer.state().clear();
-    optimizer.load(state);
+    optimizer.load(entries);
     auto& groups = optimizer.param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {
       InputArchive options;
@@ -200,3 +188,23 @@ void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) 
 }
 
 }  // namespace kolo
+
+namespace kolo::elastic::detail {
+
+void TorchTensorHandler::save(StateDict& state) {
+  const at::NoGradGuard no_grad;
+  const ::torch::Tensor host = tensor_.detach().to(c10::DeviceType::CPU).contiguous();
+  save_bytes(state, host.data_ptr(), host.nbytes());
+}
+
+void TorchTensorHandler::load(const StateDict& state) {
+  const at::NoGradGuard no_grad;
+  const ::torch::Tensor host = at::empty(
+      tensor_.sizes(), tensor_.options().device(c10::DeviceType::CPU).requires_grad(false));
+  const std::string& bytes = state.text();
+  if (host.nbytes() != bytes.size()) throw_wrong_size(host.nbytes(), bytes.size());
+  std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
+  tensor_.copy_(host);
+}
+
+}  // namespace kolo::elastic::detail

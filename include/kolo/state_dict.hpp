@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of an object as tensors by name, which checkpoints and elastic commits hold.
+#pragma once
+
+#include <concepts>
+#include <map>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "kolo/export.hpp"
+#include "kolo/tensor.hpp"
+
+namespace kolo {
+
+/// A tensor that owns its elements: row-major, without gaps, little-endian.
+struct StoredTensor {
+  DType dtype = DType::u8;
+  Shape shape{};
+  std::string bytes{};
+
+  /// Valid until `bytes` changes.
+  [[nodiscard]] ConstTensorView view() const { return {bytes.data(), shape, dtype}; }
+  friend bool operator==(const StoredTensor&, const StoredTensor&) = default;
+};
+
+/// Strings by name, all UTF-8.
+using Metadata = std::map<std::string, std::string>;
+
+/// Tensors in memory by name, such as {{"weight", weight}, {"bias", bias}} of two vectors.
+using TensorViews = std::map<std::string, TensorView>;
+using ConstTensorViews = std::map<std::string, ConstTensorView>;
+
+/// The state of an object: copies of its tensors, and metadata. Text, such as a sampler's state, is
+/// one tensor of bytes whose name is empty; the empty text is an empty state.
+struct StateDict {
+  std::map<std::string, StoredTensor> tensors{};
+  Metadata metadata{};
+
+  StateDict() = default;
+  /// Text, or bytes in a format of the program.
+  template <typename Text>
+    requires(!std::same_as<std::remove_cvref_t<Text>, StateDict> &&
+             std::convertible_to<Text, std::string>)
+  StateDict(Text&& text) {  // NOLINT(google-explicit-constructor)
+    set_text(std::forward<Text>(text));
+  }
+  /// Copies tensors in CPU memory. Throws InvalidArgument for a tensor on a GPU.
+  KOLO_EXPORT explicit StateDict(const ConstTensorViews& views, Metadata texts = {});
+
+  [[nodiscard]] bool empty() const noexcept { return tensors.empty() && metadata.empty(); }
+  /// The text that the state was made from. Throws InvalidArgument if it has named tensors.
+  [[nodiscard]] KOLO_EXPORT const std::string& text() const;
+  /// The same, for functions that take text, such as a sampler's `load_state`.
+  operator const std::string&() const { return text(); }  // NOLINT(google-explicit-constructor)
+  KOLO_EXPORT void set_text(std::string text);
+  /// Views of the tensors, valid until the tensors change.
+  [[nodiscard]] KOLO_EXPORT ConstTensorViews views() const;
+
+  friend bool operator==(const StateDict&, const StateDict&) = default;
+};
+
+/// The states of several objects by name, such as the parts of a checkpoint.
+using NamedStates = std::map<std::string, StateDict>;
+
+/// Converts a state to the bytes of a safetensors file and back. Throws InvalidArgument for names
+/// or metadata that are not UTF-8, and for bytes of another format.
+[[nodiscard]] KOLO_EXPORT std::string to_safetensors(const StateDict& state);
+[[nodiscard]] KOLO_EXPORT StateDict from_safetensors(std::string_view bytes);
+
+}  // namespace kolo

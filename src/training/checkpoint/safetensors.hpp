@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reader and the writer of safetensors files, for disks and for memory, and the matching of
+// tensors by name.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kolo/export.hpp"  // kolo::torch, another library, uses the marked functions
+#include "kolo/training/checkpoint.hpp"
+#include "training/checkpoint/safetensors_header.hpp"
+
+namespace kolo::internal {
+
+/// The contents of a file as views: writing copies no tensor.
+struct StateViews {
+  ConstTensorViews tensors{};
+  Metadata metadata{};
+};
+
+/// Writes a file, with `file_kind` in the messages of errors: "cannot write checkpoint 'a'". Sets
+/// the checksums if the metadata has entries for them. Throws CheckpointError, and InvalidArgument
+/// as `save_safetensors`.
+void write_safetensors(const std::filesystem::path& path, const std::string& file_kind,
+                       const StateViews& state);
+/// The bytes of such a file.
+[[nodiscard]] std::string write_safetensors(const StateViews& state);
+
+/// Copies the next bytes of a file, on a disk or in memory.
+using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
+
+/// Reads a file of `total` bytes, and verifies the checksums that its metadata has. Throws
+/// SafetensorsFault.
+[[nodiscard]] SafetensorsHeader read_header(std::uint64_t total, const ReadBytes& read);
+[[nodiscard]] StateDict read_safetensors(std::uint64_t total, const ReadBytes& read);
+/// Reads a file in memory.
+[[nodiscard]] StateDict read_safetensors(std::string_view bytes);
+
+/// The word for the holder of the saved tensors in a message that begins with `where`: a quoted
+/// path or the description of a state.
+[[nodiscard]] inline std::string_view holder_of(std::string_view where) {
+  return where.starts_with('\'') ? "file" : "state";
+}
+
+struct MatchedNames {
+  std::vector<std::pair<std::string, std::string>> pairs{};  // in memory, in the file
+  UnmatchedNames unmatched{};
+};
+
+/// Throws InvalidArgument if names do not match and `options` are strict; `where` begins the
+/// message. Names in the file that lack the prefix are ignored.
+[[nodiscard]] KOLO_EXPORT MatchedNames match_names(const std::string& where,
+                                                   const std::vector<std::string>& wanted,
+                                                   const std::vector<std::string>& in_file,
+                                                   const SafetensorsOptions& options);
+
+template <typename Map>
+[[nodiscard]] std::vector<std::string> names_of(const Map& map) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : map) names.push_back(name);
+  return names;
+}
+
+}  // namespace kolo::internal
