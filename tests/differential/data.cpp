@@ -7,7 +7,7 @@
 
 #include "base/dtype.hpp"
 #include "base/elements.hpp"
-#include "random.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::differential {
 namespace {
@@ -17,7 +17,7 @@ bool reduces(const Operation& operation) {
 }
 
 std::uint64_t random_at(const Operation& operation, std::size_t tensor, int rank, std::uint64_t i) {
-  return hash({operation.number, tensor, static_cast<std::uint64_t>(rank), i});
+  return campaign::hash({operation.number, tensor, static_cast<std::uint64_t>(rank), i});
 }
 
 bool is_unsigned(DType dtype) {

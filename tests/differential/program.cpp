@@ -11,7 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "base/format.hpp"
-#include "random.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::differential {
 namespace {
@@ -109,7 +109,7 @@ class Maker {
     for (int i = random_.between(2, 20); i > 0; --i) {
       Phase again = phase;
       for (Operation& operation : again.operations) {
-        operation.number = hash({seed_, ++made_});
+        operation.number = campaign::hash({seed_, ++made_});
         if (operation.present.size() > 1 && random_.once_in(200)) make_mistake(operation);
       }
       phases.push_back(std::move(again));
@@ -135,7 +135,7 @@ class Maker {
     const bool named = !random_.once_in(4);
     const std::string name = named ? new_name(set) : "";
     Operation operation = template_for(set, name);
-    operation.number = hash({seed_, ++made_});
+    operation.number = campaign::hash({seed_, ++made_});
     operation.name = name;
     operation.set = set;
     operation.members = sets_[set];
@@ -231,7 +231,7 @@ class Maker {
     operation.odd = random_.one_of(operation.present);
   }
 
-  Random random_;
+  campaign::Random random_;
   std::uint64_t seed_;
   int ranks_;
   std::uint64_t made_ = 0;

@@ -3,20 +3,21 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cstdio>
 #include <exception>
 #include <map>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
-#include "kolo/error.hpp"
-#include "kolo/session.hpp"
+#include "kolo/kolo.hpp"
 
 namespace kolo::internal::differential {
 
 Runner::Runner(const Program& program, int rank)
     : program_(program),
       rank_(rank),
-      random_(hash({program.seed, static_cast<std::uint64_t>(rank) + 1})) {}
+      random_(campaign::hash({program.seed, static_cast<std::uint64_t>(rank) + 1})) {}
 
 std::vector<std::string> Runner::run() {
   for (const Phase& phase : program_.phases) {
@@ -47,7 +48,7 @@ void Runner::run(const Phase& phase) {
     if (joins && !joins_early) join_together();
     std::vector<Execution*> mine = first[thread];
     mine.insert(mine.end(), without_joined[thread].begin(), without_joined[thread].end());
-    finish(std::move(mine), hash({seed, thread}));
+    finish(std::move(mine), campaign::hash({seed, thread}));
   };
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < first.size(); ++i) threads.emplace_back(work, i);
@@ -164,7 +165,7 @@ void Runner::submit(const std::vector<Execution*>& executions, bool in_step) {
 
 /// In any order; some are never asked.
 void Runner::finish(std::vector<Execution*> executions, std::uint64_t seed) {
-  Random random(seed);
+  campaign::Random random(seed);
   random.shuffle(executions);
   for (Execution* execution : executions) {
     if (random.once_in(10)) continue;
@@ -182,6 +183,18 @@ void Runner::check_last(int last) {
 void Runner::complain(const std::string& text) {
   const std::lock_guard lock(mutex_);
   complaints_.push_back("phase " + std::to_string(phase_) + ": " + text);
+}
+
+std::int64_t run_program(const Program& program) {
+  Runner runner(program, kolo::rank());
+  const std::vector<std::string> complaints = runner.run();
+  for (const std::string& complaint : complaints)
+    std::fprintf(stderr, "seed %llu, rank %d, %s\n", static_cast<unsigned long long>(program.seed),
+                 kolo::rank(), complaint.c_str());
+  auto failed = static_cast<std::int64_t>(complaints.size());
+  kolo::allreduce(failed, {.name = "failed", .op = kolo::ReduceOp::sum});
+  if (failed != 0) throw std::runtime_error(std::to_string(failed) + " complaints");
+  return runner.operations();
 }
 
 }  // namespace kolo::internal::differential

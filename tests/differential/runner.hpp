@@ -11,7 +11,7 @@
 
 #include "execution.hpp"
 #include "program.hpp"
-#include "random.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::differential {
 
@@ -25,12 +25,6 @@ class Runner {
   [[nodiscard]] std::int64_t operations() const { return operations_; }
 
  private:
-  /// The operations of one thread, in their order.
-  struct Share {
-    std::vector<Execution*> first{};           // with all ranks
-    std::vector<Execution*> without_joined{};  // while some have joined
-  };
-
   void run(const Phase& phase);
   void change(const SetChange& change);
   void remove(const SetChange& change);
@@ -45,13 +39,17 @@ class Runner {
 
   const Program& program_;
   int rank_;
-  Random random_;  // of this rank alone
+  campaign::Random random_;  // differs between ranks
   std::vector<ProcessSet> sets_{world()};
-  std::vector<std::unique_ptr<Execution>> executions_{};  // of the phase
+  std::vector<std::unique_ptr<Execution>> executions_{};  // in the current phase
   std::size_t phase_ = 0;
   std::int64_t operations_ = 0;
-  std::mutex mutex_;  // of complaints_
+  std::mutex mutex_;  // guards complaints_
   std::vector<std::string> complaints_{};
 };
+
+/// Runs the program on all ranks of the open session and prints unexpected results. Throws if any
+/// rank has one. Returns the number of operations of this rank.
+std::int64_t run_program(const Program& program);
 
 }  // namespace kolo::internal::differential

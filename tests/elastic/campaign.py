@@ -13,7 +13,6 @@ networks need root, and are left out otherwise.
 """
 import argparse
 import collections
-import csv
 import dataclasses
 import json
 import os
@@ -24,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from jobs import Job, describe
+from jobs import Job, describe, write_csv
 from networks import make_networks
 from plans import PHASES, RANKS, draw_plan
 
@@ -164,18 +163,6 @@ def run_rows(runs):
              sum(run.wrong for run in own), sum(bool(run.left) for run in own)] for key, own in sorted(groups.items())]
 
 
-def write(folder, name, fields, rows):
-    """The comments of the file stay."""
-    path = f"{folder}/{name}"
-    comments = []
-    if os.path.exists(path):
-        with open(path) as file:
-            comments = [line for line in file if line.startswith("#")]
-    with open(path, "w", newline="") as file:
-        file.writelines(comments)
-        csv.writer(file, lineterminator="\n").writerows([fields, *rows])
-
-
 def all_results(args, runs):
     """The last one of each seed."""
     if not args.results:
@@ -191,8 +178,8 @@ def report(args, runs):
             print("| " + " | ".join(map(str, row)) + " |")
         print()
     if args.csv:
-        write(args.csv, "elastic_faults.csv", FAULT_FIELDS, fault_rows(runs))
-        write(args.csv, "elastic_runs.csv", RUN_FIELDS, run_rows(runs))
+        write_csv(f"{args.csv}/elastic_faults.csv", FAULT_FIELDS, fault_rows(runs))
+        write_csv(f"{args.csv}/elastic_runs.csv", RUN_FIELDS, run_rows(runs))
     prompt = sorted(ms for run in runs if not run.waits() for _, ms in run.times)
     print(f"{len(runs)} runs, {sum(len(run.happened) for run in runs)} faults")
     if prompt:

@@ -12,7 +12,6 @@ the warm-up by 2 MiB, and by no descriptor, thread or process. At the end the pa
 steps in one process. Exit status 1 if not.
 """
 import argparse
-import csv
 import os
 import random
 import re
@@ -21,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from jobs import Job
+from jobs import Job, write_csv
 
 PATIENCE = 60  # seconds for a change
 ALLOWED = {"resident_kib": 2048, "descriptors": 0, "threads": 0}
@@ -140,7 +139,7 @@ class Growing:
             raise Failure(f"left: {left}")
 
     def judge(self):
-        """What grew."""
+        """Returns what has grown."""
         warm_up, last = self.args.changes / 10, self.args.changes * 2 / 3
         grown = []
         for name in self.processes:
@@ -177,7 +176,7 @@ def main():
         finally:
             growing.job.end()
         if args.csv:
-            write(args.csv, [[args.ranks_per_host or "all", *row] for row in growing.rows])
+            write_csv(args.csv, FIELDS, [[args.ranks_per_host or "all", *row] for row in growing.rows])
         print(*[line for line in growing.job.output().splitlines() if "as replayed" in line][:1])
     for name in growing.processes or ():
         own = [row for row in growing.rows if row[0] == name]
@@ -185,17 +184,6 @@ def main():
                                       for row in (own[0], own[len(own) // 2], own[-1])))
     print(f"{args.changes} growths and {args.changes} shrinks: " + ("; ".join(problems) or "nothing grows"))
     return 1 if problems else 0
-
-
-def write(path, rows):
-    """The comments of the file stay."""
-    comments = []
-    if os.path.exists(path):
-        with open(path) as file:
-            comments = [line for line in file if line.startswith("#")]
-    with open(path, "w", newline="") as file:
-        file.writelines(comments)
-        csv.writer(file, lineterminator="\n").writerows([FIELDS, *rows])
 
 
 if __name__ == "__main__":

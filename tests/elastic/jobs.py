@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs kolorun, and finds what a job has left behind."""
+"""Runs kolorun, finds what a job has left behind, and records results."""
+import csv
 import os
 import signal
 import subprocess
@@ -99,3 +100,14 @@ def describe(process):
         return process.describe()
     except OSError:
         return f"{process.pid}, which has just ended"
+
+
+def write_csv(path, fields, rows):
+    """Replaces a table. The comments of the file stay."""
+    comments = []
+    if os.path.exists(path):
+        with open(path) as file:
+            comments = [line for line in file if line.startswith("#")]
+    with open(path, "w", newline="") as file:
+        file.writelines(comments)
+        csv.writer(file, lineterminator="\n").writerows([fields, *rows])

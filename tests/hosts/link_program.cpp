@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kolo/kolo.hpp"
+#include "support/command_line.hpp"
 
 namespace {
 
@@ -29,22 +30,6 @@ struct Options {
   std::size_t megabytes = 100;
   int rounds = 5;
 };
-
-Options read_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    const unsigned long value = std::stoul(argv[i + 1]);
-    if (name == "--megabytes") {
-      options.megabytes = value;
-    } else if (name == "--rounds") {
-      options.rounds = static_cast<int>(value);
-    } else {
-      throw std::invalid_argument("unknown option " + name);
-    }
-  }
-  return options;
-}
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -169,7 +154,11 @@ int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   try {
-    const Options options = read_options(argc, argv);
+    Options options;
+    kolo::internal::campaign::CommandLine()
+        .add("--megabytes", options.megabytes)
+        .add("--rounds", options.rounds)
+        .parse(argc, argv);
     measure(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "link_program: %s\n", error.what());

@@ -5,15 +5,15 @@
 #include <set>
 #include <sstream>
 
-#include "differential/random.hpp"
 #include "kolo/training/learning_rate.hpp"
 #include "kolo/training/sampler.hpp"
 #include "program.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
 
-using differential::hash;
+using campaign::hash;
 
 int divided_up(std::size_t number, int by) { return (static_cast<int>(number) + by - 1) / by; }
 

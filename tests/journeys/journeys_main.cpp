@@ -9,30 +9,28 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <limits>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "journey.hpp"
 #include "kolo/kolo.hpp"
 #include "program.hpp"
+#include "support/campaign.hpp"
 #include "support/world.hpp"
 #include "surroundings.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
 
-// What rank 0 has to say. mpirun may lose the last words on its standard output when a process
-// aborts.
+// The report of rank 0. mpirun may lose the end of its standard output when a process aborts.
 std::FILE* words = stdout;
 
 struct Options {
-  std::uint64_t seed = std::random_device()();
-  long long programs = std::numeric_limits<long long>::max();
-  double seconds = std::numeric_limits<double>::infinity();
+  campaign::Options campaign{};
   unsigned patience = 60;
   bool print = false;
   Limits limits{};
@@ -40,40 +38,22 @@ struct Options {
 
 Options read_options(int argc, char** argv) {
   Options options;
-  bool bounded = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--print" || name == "--kill") {
-      (name == "--print" ? options.print : options.limits.kill) = true;
-      continue;
-    }
-    if (i + 1 == argc) throw std::invalid_argument("what is " + name + "?");
-    const std::string value = argv[++i];
-    if (name == "--seed") {
-      options.seed = std::stoull(value);
-    } else if (name == "--programs") {
-      options.programs = std::stoll(value);
-    } else if (name == "--seconds") {
-      options.seconds = std::stod(value);
-    } else if (name == "--without") {
-      options.limits.without = features_of(value);
-    } else if (name == "--only") {
-      options.limits.only = features_of(value);
-    } else if (name == "--epochs") {
-      options.limits.epochs = std::stoi(value);
-    } else if (name == "--steps") {
-      options.limits.steps = std::stoi(value);
-    } else if (name == "--words") {
-      words = std::fopen(value.c_str(), "a");
-      if (words == nullptr) throw std::invalid_argument("cannot write " + value);
-    } else if (name == "--patience") {
-      options.patience = static_cast<unsigned>(std::stoul(value));
-    } else {
-      throw std::invalid_argument("unknown option " + name);
-    }
-    bounded = bounded || name == "--programs" || name == "--seconds";
-  }
-  if (!bounded) options.programs = 1;
+  const auto open_words = [](const std::string& path) {
+    words = std::fopen(path.c_str(), "a");
+    if (words == nullptr) throw std::invalid_argument("cannot write " + path);
+  };
+  campaign::CommandLine command_line;
+  command_line.add_flag("--print", options.print)
+      .add_flag("--kill", options.limits.kill)
+      .add("--without",
+           [&](const std::string& names) { options.limits.without = features_of(names); })
+      .add("--only", [&](const std::string& names) { options.limits.only = features_of(names); })
+      .add("--epochs", options.limits.epochs)
+      .add("--steps", options.limits.steps)
+      .add("--words", open_words)
+      .add("--patience", options.patience);
+  options.campaign =
+      campaign::read_options(argc, argv, std::random_device()(), 1, std::move(command_line));
   return options;
 }
 
@@ -147,25 +127,22 @@ void run_program(const Program& program, int rank, const Maker& maker) {
 }
 
 void run_all(const Options& options, int rank, int ranks, const Maker& maker, bool torch) {
-  const auto begin = std::chrono::steady_clock::now();
-  std::uint64_t seed = options.seed;
-  long long programs = 0;
-  for (int go_on = 1; go_on != 0; ++seed) {
-    const Program program = make_program(seed, ranks, torch, options.limits);
+  campaign::Pace pace(options.campaign);
+  for (int goes_on = 1; goes_on != 0;) {
+    const Program program = make_program(pace.seed(), ranks, torch, options.limits);
     if (options.print) {
       if (rank == 0) std::printf("%s", to_string(program).c_str());
     } else {
-      watch(seed, rank, options.patience);
+      watch(pace.seed(), rank, options.patience);
       run_program(program, rank, maker);
     }
-    ++programs;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    go_on = programs < options.programs && spent.count() < options.seconds ? 1 : 0;
-    agree_on(go_on);
-    if (go_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
+    goes_on = pace.advance() ? 1 : 0;
+    agree_on(goes_on);
+    if (goes_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
   }
   if (rank == 0)
-    std::fprintf(words, "%lld programs on %d ranks: all as expected\n", programs, ranks);
+    std::fprintf(words, "%llu programs on %d ranks: all as expected\n",
+                 static_cast<unsigned long long>(pace.runs()), ranks);
   std::fflush(words);
   // The first process to exit may end the others, if a session failed while MPI carried a batch.
   if (with_mpi()) wait_for_all();
@@ -177,7 +154,7 @@ int run_journeys(int argc, char** argv, const Maker& maker, bool torch) {
   try {
     Options options = read_options(argc, argv);
     // Half of the programs leave the start and the end of MPI to Kolo.
-    [[maybe_unused]] const bool own_mpi = options.seed % 2 == 0 && with_mpi();
+    [[maybe_unused]] const bool own_mpi = options.campaign.seed % 2 == 0 && with_mpi();
 #ifdef KOLO_TEST_MPI
     int provided = MPI_THREAD_SINGLE;
     if (own_mpi) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -187,7 +164,7 @@ int run_journeys(int argc, char** argv, const Maker& maker, bool torch) {
     const int ranks = kolo::size();
     shutdown();
 #ifdef KOLO_TEST_MPI  // without MPI all ranks are given the same one
-    if (with_mpi()) MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    if (with_mpi()) MPI_Bcast(&options.campaign.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 #endif
     if (ranks > 4) throw std::invalid_argument("results are exact up to 4 ranks only");
     run_all(options, rank, ranks, maker, torch);

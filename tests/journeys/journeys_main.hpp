@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line that the programs of journeys share.
 //
-//   --seed N        the first program's seed, the others follow; without it a random one
-//   --programs N    at most so many; without any limit one
-//   --seconds S     for about so long
+//   --seed S        seed of the first program; the others follow (random)
+//   --runs N        max number of programs (1, unless --seconds is given)
+//   --seconds S     max time
 //   --without A,B   without these features
 //   --only A,B      with exactly these features
-//   --epochs N, --steps N   at most so many
-//   --patience S    a program that takes longer has failed (60)
+//   --epochs N, --steps N   max number of epochs and steps of a program
+//   --patience S    timeout of a program (60)
+//   --words FILE    append the report of rank 0 to this file
 //   --kill          kill a rank after the last program
-//   --print         print the program, run nothing
+//   --print         print the programs, run nothing
 #pragma once
 
 #include "trainer.hpp"

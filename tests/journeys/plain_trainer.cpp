@@ -6,11 +6,11 @@
 #include <span>
 #include <utility>
 
-#include "differential/random.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/sharded_optimizer.hpp"
 #include "kolo/shared_memory.hpp"
 #include "kolo/training/loss_scale.hpp"
+#include "support/random.hpp"
 #include "trainer.hpp"
 
 namespace kolo::internal::journeys {
@@ -104,8 +104,8 @@ class PlainTrainer : public Trainer {
   explicit PlainTrainer(const TrainerArguments& arguments)
       : arguments_(arguments),
         gradients_(arguments.program, arguments_.model, arguments.number),
-        random_(differential::hash({arguments.program.seed, arguments.number,
-                                    static_cast<std::uint64_t>(arguments.rank)})),
+        random_(campaign::hash({arguments.program.seed, arguments.number,
+                                static_cast<std::uint64_t>(arguments.rank)})),
         sgd_{.program = arguments.program, .model = arguments_.model},
         scaler_(static_cast<PlainScaler*>(arguments_.scaler.get())) {
     for (const int size : arguments_.model.sizes)
@@ -235,7 +235,7 @@ class PlainTrainer : public Trainer {
 
   TrainerArguments arguments_;
   Gradients gradients_;
-  differential::Random random_;  // of this rank
+  campaign::Random random_;  // of this rank
   Sgd sgd_;
   std::optional<DistributedOptimizer<Sgd>> optimizer_{};
   std::optional<ShardedOptimizer<Sgd>> sharded_{};

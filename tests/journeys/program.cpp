@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <numeric>
 
-#include "differential/random.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
 
-using differential::hash;
-using differential::Random;
+using campaign::hash;
+using campaign::Random;
 
 // Each part of a program has its own stream: a program without one feature is otherwise the same.
 enum class Stream : std::uint64_t { features = 1, shape, models, sets, events };

@@ -8,13 +8,13 @@
 #include <limits>
 #include <stdexcept>
 
-#include "differential/random.hpp"
+#include "support/random.hpp"
 #include "surroundings.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
 
-using differential::hash;
+using campaign::hash;
 
 }  // namespace
 

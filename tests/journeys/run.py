@@ -64,7 +64,7 @@ class Job:
         words = tempfile.NamedTemporaryFile("r", prefix="kolo-journeys-", encoding="utf-8")
         self.survivors = ranks - 1 if kill and ranks > 1 else 0
         # Each program ends itself if it hangs.
-        limit = args.patience * (5 + (args.batch // 2 if "--programs" in options else 0))
+        limit = args.patience * (5 + (args.batch // 2 if "--runs" in options else 0))
         process = subprocess.Popen(self.command + ["--patience", str(args.patience),
                                                    "--words", words.name],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -214,14 +214,14 @@ class Campaign:
             seed += args.batch
             if self.failures and args.first_failure:
                 return
-            if time.monotonic() >= end or (args.programs and seed >= args.seed + args.programs):
+            if time.monotonic() >= end or (args.runs and seed >= args.seed + args.runs):
                 return
 
     def run_batch(self, program, ranks, seed, end):
         args = self.args
         after = seed + args.batch
         while seed < after and time.monotonic() < end:
-            job = Job(args, program, ranks, ["--seed", seed, "--programs", after - seed, "--seconds",
+            job = Job(args, program, ranks, ["--seed", seed, "--runs", after - seed, "--seconds",
                                              max(1, int(end - time.monotonic())), *args.more])
             self.count(ranks, job)
             if not job.failed():
@@ -320,7 +320,7 @@ def main():
     parser.add_argument("program", nargs="+", help="they take turns")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()) * 1000)
-    parser.add_argument("--programs", type=int, help="at most about so many")
+    parser.add_argument("--runs", type=int, metavar="PROGRAMS", help="at most about so many")
     parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")],
                         default=[1, 2, 3, 4])
     parser.add_argument("--batch", type=int, default=15, help="programs per mpirun")

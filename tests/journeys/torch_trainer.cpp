@@ -17,8 +17,8 @@
 #include <string_view>
 #include <utility>
 
-#include "differential/random.hpp"
 #include "kolo/torch.hpp"
+#include "support/random.hpp"
 #include "surroundings.hpp"
 
 namespace kolo::internal::journeys {
@@ -304,9 +304,9 @@ class TorchTrainer : public Trainer {
 
   // This rank's own choice.
   [[nodiscard]] bool leaves_reduction_to_step(const Pass& pass) const {
-    return differential::hash({arguments_.program.seed, 66, arguments_.number,
-                               static_cast<std::uint64_t>(pass.epoch.number() * 100 + pass.step),
-                               static_cast<std::uint64_t>(arguments_.rank)}) %
+    return campaign::hash({arguments_.program.seed, 66, arguments_.number,
+                           static_cast<std::uint64_t>(pass.epoch.number() * 100 + pass.step),
+                           static_cast<std::uint64_t>(arguments_.rank)}) %
                3 ==
            0;
   }

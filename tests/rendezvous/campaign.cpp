@@ -2,49 +2,60 @@
 #include "campaign.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include "plan.hpp"
 #include "world.hpp"
 
 namespace kolo::internal::rendezvous {
+namespace {
 
-Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int threads,
-                      std::size_t max_broken) {
-  Campaign campaign;
-  std::atomic<std::uint64_t> next{0};
-  std::atomic<bool> stop{false};
+/// The broken promise, or an empty string.
+std::string broken_promise(const Plan& plan) {
+  try {
+    World(plan).run();
+    return {};
+  } catch (const Violation& violation) {
+    return violation.promise();
+  }
+}
+
+std::string explain(Plan plan, const Violation& violation, Time time) {
+  Plan candidate = plan;
+  plan.faults = campaign::reduce(plan.faults, [&](const std::vector<Fault>& faults) {
+    candidate.faults = faults;
+    return broken_promise(candidate) == violation.promise();
+  });
+  return std::string(violation.what()) + " after " + std::to_string(time.count() / 1'000'000) +
+         " ms\nreduced to: " + to_string(plan);
+}
+
+}  // namespace
+
+Campaign run_campaign(const campaign::Options& options, int threads, std::size_t max_failures) {
+  Campaign totals;
   std::mutex mutex;
-  const auto work = [&] {
-    for (std::uint64_t i = next++; i < runs && !stop; i = next++) {
-      const Plan plan = make_plan(first + i);
-      World world(plan);
-      std::string broken;
-      try {
-        world.run();
-      } catch (const Violation& violation) {
-        broken = std::string(violation.what()) + " after " +
-                 std::to_string(world.now().count() / 1'000'000) + " ms\n" + to_string(plan);
-      }
-      const std::lock_guard lock(mutex);
-      ++campaign.runs;
-      campaign.generations += world.judge().generations();
-      campaign.results += world.judge().results();
-      campaign.lost += world.judge().lost();
-      campaign.failed += world.judge().status().value_or(1) != 0 ? 1U : 0U;
-      campaign.largest = std::max(campaign.largest, world.judge().largest());
-      if (!broken.empty()) campaign.broken.emplace(first + i, broken);
-      if (campaign.broken.size() >= max_broken) stop = true;
-    }
-  };
-  std::vector<std::thread> more;
-  for (int thread = 1; thread < threads; ++thread) more.emplace_back(work);
-  work();
-  for (std::thread& thread : more) thread.join();
-  return campaign;
+  static_cast<campaign::Outcome&>(totals) =
+      campaign::run_seeds(options, threads, max_failures, [&](std::uint64_t seed) {
+        const Plan plan = make_plan(seed);
+        World world(plan);
+        std::string failure;
+        try {
+          world.run();
+        } catch (const Violation& violation) {
+          failure = explain(plan, violation, world.now());
+        }
+        const std::lock_guard lock(mutex);
+        totals.generations += world.judge().generations();
+        totals.results += world.judge().results();
+        totals.lost += world.judge().lost();
+        totals.failed += world.judge().status().value_or(1) != 0 ? 1U : 0U;
+        totals.largest = std::max(totals.largest, world.judge().largest());
+        return failure;
+      });
+  return totals;
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -2,24 +2,24 @@
 // Many random jobs, one for each seed, and what came of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <string>
+
+#include "support/campaign.hpp"
 
 namespace kolo::internal::rendezvous {
 
-struct Campaign {
-  std::uint64_t runs = 0;
+struct Campaign : campaign::Outcome {
   std::uint64_t generations = 0;
   std::uint64_t results = 0;
   std::uint64_t lost = 0;
   std::uint64_t failed = 0;
   std::uint64_t largest = 0;
-  std::map<std::uint64_t, std::string> broken{};  // by seed
 };
 
-/// The jobs of the seeds from `first` on, in `threads` threads, until so many are broken.
-[[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int threads,
-                                    std::size_t max_broken = 3);
+/// Runs jobs in `threads` threads until `max_failures` have broken a promise. The description of a
+/// failure contains the job with the fewest faults that was found to break the same promise.
+[[nodiscard]] Campaign run_campaign(const campaign::Options& options, int threads,
+                                    std::size_t max_failures = 3);
 
 }  // namespace kolo::internal::rendezvous

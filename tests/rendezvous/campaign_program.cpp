@@ -1,48 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs with random faults against the rendezvous server.
 //
-//   --runs N   so many (1000)
-//   --seed S   the first one's seed, the others follow (0)
-//   --jobs J   in so many threads (1)
-#include <chrono>
+//   --seed S      seed of the first job; the others follow (0)
+//   --runs N      max number of jobs (1000, unless --seconds is given)
+//   --seconds S   max time
+//   --jobs J      number of threads (1)
 #include <cstdio>
 #include <exception>
-#include <stdexcept>
-#include <string>
 
 #include "campaign.hpp"
 
 int main(int argc, char** argv) {
+  namespace campaign = kolo::internal::campaign;
   using namespace kolo::internal::rendezvous;
   using Number = unsigned long long;
   try {
-    std::uint64_t runs = 1000;
-    std::uint64_t seed = 0;
-    int jobs = 1;
-    for (int i = 1; i + 1 < argc; i += 2) {
-      const std::string name = argv[i];
-      if (name == "--runs")
-        runs = std::stoull(argv[i + 1]);
-      else if (name == "--seed")
-        seed = std::stoull(argv[i + 1]);
-      else if (name == "--jobs")
-        jobs = std::stoi(argv[i + 1]);
-      else
-        throw std::invalid_argument("unknown option " + name);
-    }
-    const auto begin = std::chrono::steady_clock::now();
-    const Campaign campaign = run_campaign(seed, runs, jobs);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    for (const auto& [broken, text] : campaign.broken)
-      std::printf("seed %llu broke a promise: %s\n", static_cast<Number>(broken), text.c_str());
+    int threads = 1;
+    const campaign::Options options =
+        campaign::read_options(argc, argv, 0, 1000, campaign::CommandLine().add("--jobs", threads));
+    const Campaign totals = run_campaign(options, threads);
+    for (const auto& [seed, failure] : totals.failures)
+      campaign::report_failure(seed, failure, argv[0]);
     std::printf(
         "%llu jobs, seeds from %llu, in %.1f s: %llu generations, %llu results, %llu processes "
         "lost, %llu jobs failed; the largest generation had %llu ranks; %zu broken\n",
-        static_cast<Number>(campaign.runs), static_cast<Number>(seed), took.count(),
-        static_cast<Number>(campaign.generations), static_cast<Number>(campaign.results),
-        static_cast<Number>(campaign.lost), static_cast<Number>(campaign.failed),
-        static_cast<Number>(campaign.largest), campaign.broken.size());
-    return campaign.broken.empty() ? 0 : 1;
+        static_cast<Number>(totals.runs), static_cast<Number>(options.seed), totals.seconds,
+        static_cast<Number>(totals.generations), static_cast<Number>(totals.results),
+        static_cast<Number>(totals.lost), static_cast<Number>(totals.failed),
+        static_cast<Number>(totals.largest), totals.failures.size());
+    return totals.failures.empty() ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rendezvous_program: %s\n", error.what());
     return 2;

@@ -8,23 +8,15 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "rendezvous/message.hpp"
+#include "support/campaign.hpp"
 
 namespace kolo::internal::rendezvous {
 
-class Violation : public std::runtime_error {
- public:
-  Violation(std::string promise, const std::string& what)
-      : std::runtime_error(promise + ": " + what), promise_(std::move(promise)) {}
-  [[nodiscard]] const std::string& promise() const { return promise_; }
-
- private:
-  std::string promise_;
-};
+using campaign::Violation;
 
 class Judge {
  public:

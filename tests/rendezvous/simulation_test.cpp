@@ -10,8 +10,9 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 TEST(SimulatedRendezvous, KeepsEveryPromise) {
-  const Campaign campaign = run_campaign(0, 6000, 1, 1);
-  for (const auto& [seed, text] : campaign.broken) ADD_FAILURE() << "seed " << seed << ": " << text;
+  const Campaign campaign = run_campaign({.runs = 6000}, 1, 1);
+  for (const auto& [seed, text] : campaign.failures)
+    ADD_FAILURE() << "seed " << seed << ": " << text;
   EXPECT_EQ(campaign.runs, 6000U);
   // They are of use only if all of this happens in them.
   EXPECT_GT(campaign.generations, 6500U);

@@ -2,24 +2,24 @@
 // Many random programs, one for each seed, and what they did.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <string>
+
+#include "support/campaign.hpp"
 
 namespace kolo::internal::simulation {
 
-struct Campaign {
-  std::uint64_t runs = 0;
+struct Campaign : campaign::Outcome {
   std::uint64_t answers = 0;
   std::uint64_t batches = 0;
-  std::uint64_t failures = 0;
+  std::uint64_t errors = 0;
   std::uint64_t replayed = 0;
   std::uint64_t plans = 0;
-  std::map<std::uint64_t, std::string> broken{};  // by seed: what, and the least program that does
 };
 
-/// The programs of the seeds from `first` on, in `jobs` threads, until so many are broken.
-[[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs,
-                                    std::size_t max_broken = 3);
+/// Runs programs in `jobs` threads until `max_failures` have failed. The description of a failure
+/// contains the smallest program that was found to break the same promise.
+[[nodiscard]] Campaign run_campaign(const campaign::Options& options, int jobs,
+                                    std::size_t max_failures = 3);
 
 }  // namespace kolo::internal::simulation

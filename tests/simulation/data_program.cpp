@@ -7,12 +7,11 @@
 #include <exception>
 #include <map>
 #include <optional>
-#include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "data_scale.hpp"
+#include "support/command_line.hpp"
 
 namespace {
 
@@ -29,13 +28,6 @@ const std::map<std::string, std::optional<InterNodeAlgorithm>> algorithms{
 
 // Over all hosts: beyond this the others take too many messages to be simulated in minutes.
 constexpr double max_bytes_of_others = 12e9;
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
-  return words;
-}
 
 double microseconds(kolo::internal::simulation::Time time) {
   return static_cast<double>(time.count()) / 1000.0;
@@ -54,25 +46,22 @@ void run(const DataCase& one, const std::string& algorithm, const NetworkModel& 
 
 int main(int argc, char** argv) {
   try {
-    std::map<std::string, std::string> options{{"--hosts", "3,8,64,100,512"},
-                                               {"--bytes", "4,1024,65536,1048576,104857600"},
-                                               {"--algorithms", "chosen,direct,doubling"}};
-    for (int i = 1; i < argc; i += 2) {
-      const auto option = options.find(argv[i]);
-      if (option == options.end() || i + 1 == argc)
-        throw std::invalid_argument(std::string(argv[i]) + " is unknown, or has no value");
-      option->second = argv[i + 1];
-    }
+    std::vector<int> host_counts{3, 8, 64, 100, 512};
+    std::vector<long long> sizes{4, 1024, 65536, 1048576, 104857600};
+    std::vector<std::string> names{"chosen", "direct", "doubling"};
+    kolo::internal::campaign::CommandLine()
+        .add("--hosts", host_counts)
+        .add("--bytes", sizes)
+        .add("--algorithms", names)
+        .parse(argc, argv);
     std::puts("algorithm,hosts,bytes,time_us,least_us,nic_messages,nic_bytes,least_bytes");
-    for (const std::string& algorithm : split(options["--algorithms"]))
-      for (const std::string& hosts : split(options["--hosts"]))
-        for (const std::string& bytes : split(options["--bytes"])) {
-          const double all_bytes = std::stod(hosts) * std::stod(bytes);
+    for (const std::string& algorithm : names)
+      for (const int hosts : host_counts)
+        for (const long long bytes : sizes) {
+          const double all_bytes = hosts * static_cast<double>(bytes);
           if (algorithm != "chosen" && all_bytes > max_bytes_of_others) continue;
-          run({.hosts = std::stoi(hosts),
-               .bytes = std::stoll(bytes),
-               .algorithm = algorithms.at(algorithm)},
-              algorithm, NetworkModel());
+          run({.hosts = hosts, .bytes = bytes, .algorithm = algorithms.at(algorithm)}, algorithm,
+              NetworkModel());
         }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "data_program: %s\n", error.what());

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "differential/random.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::simulation {
 namespace {
@@ -350,7 +350,7 @@ class Generator {
     script.push_back({.kind = last, .group = ++group_});
   }
 
-  differential::Random random_;
+  campaign::Random random_;
   Program program_;
   int ranks_ = 0;
   bool careful_ = true;

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -17,19 +16,11 @@
 #include "negotiation/wire/actions.hpp"
 #include "negotiation/wire/message.hpp"
 #include "program.hpp"
+#include "support/campaign.hpp"
 
 namespace kolo::internal::simulation {
 
-/// A promise was broken. `sort` is the same for the like of it.
-class Violation : public std::runtime_error {
- public:
-  Violation(std::string sort, const std::string& what)
-      : std::runtime_error(sort + ": " + what), sort_(std::move(sort)) {}
-  [[nodiscard]] const std::string& sort() const { return sort_; }
-
- private:
-  std::string sort_;
-};
+using campaign::Violation;
 
 /// Each of these throws Violation:
 ///  - any two ranks see the batches that concern both in one order, with the same content, and all

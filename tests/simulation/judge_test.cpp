@@ -45,12 +45,12 @@ class JudgeTest : public testing::Test {
   }
 
   template <typename Action>
-  void expect_violation(const std::string& sort, Action action) {
+  void expect_violation(const std::string& promise, Action action) {
     try {
       action();
       ADD_FAILURE() << "nothing was found";
     } catch (const Violation& violation) {
-      EXPECT_EQ(violation.sort(), sort) << violation.what();
+      EXPECT_EQ(violation.promise(), promise) << violation.what();
     }
   }
 

@@ -11,12 +11,13 @@ namespace kolo::internal::simulation {
 namespace {
 
 TEST(RandomPrograms, KeepEveryPromise) {
-  const Campaign campaign = run_campaign(0, 600, 1, 1);
-  for (const auto& [seed, text] : campaign.broken) ADD_FAILURE() << "seed " << seed << ": " << text;
+  const Campaign campaign = run_campaign({.runs = 600}, 1, 1);
+  for (const auto& [seed, text] : campaign.failures)
+    ADD_FAILURE() << "seed " << seed << ": " << text;
   EXPECT_EQ(campaign.runs, 600U);
   // They are of use only if all of this happens in them.
   EXPECT_GT(campaign.batches, 10000U);
-  EXPECT_GT(campaign.failures, 5000U);
+  EXPECT_GT(campaign.errors, 5000U);
   EXPECT_GT(campaign.plans, 100U);
   EXPECT_GT(campaign.replayed, 1000U);
 }
@@ -59,7 +60,7 @@ TEST(Shrinking, LeavesOnlyWhatBreaksThePromise) {
   }
   const std::optional<Violation> violation = violation_of(program);
   ASSERT_TRUE(violation);
-  EXPECT_EQ(violation->sort(), "deadlock");
+  EXPECT_EQ(violation->promise(), "deadlock");
   const Program least = shrink(program, *violation);
   EXPECT_TRUE(violation_of(least));
   EXPECT_EQ(least.ranks(), 2);

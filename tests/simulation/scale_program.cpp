@@ -5,26 +5,18 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "gradient_sets.hpp"
 #include "scale.hpp"
+#include "support/command_line.hpp"
 
 namespace {
 
 using kolo::internal::simulation::ClusterModel;
 using kolo::internal::simulation::Gradient;
 using kolo::internal::simulation::StepCost;
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
-  return words;
-}
 
 void print(const std::string& set, const char* shape, const std::vector<StepCost>& costs,
            double seconds) {
@@ -50,29 +42,21 @@ void run(const std::string& set, const char* shape, Count count) {
 
 int main(int argc, char** argv) {
   try {
-    std::string sets = "resnet50,bert-base";
-    std::string ranks = "16,64,256,1024,4096,16384";
-    for (int i = 1; i < argc; i += 2) {
-      const std::string name = argv[i];
-      if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
-      if (name == "--gradients") {
-        sets = argv[i + 1];
-      } else if (name == "--ranks") {
-        ranks = argv[i + 1];
-      } else {
-        throw std::invalid_argument("unknown option " + name);
-      }
-    }
+    std::vector<std::string> sets{"resnet50", "bert-base"};
+    std::vector<int> ranks{16, 64, 256, 1024, 4096, 16384};
+    kolo::internal::campaign::CommandLine()
+        .add("--gradients", sets)
+        .add("--ranks", ranks)
+        .parse(argc, argv);
     std::puts(
         "gradients,shape,ranks,step,root_messages,root_bytes,max_messages,max_bytes,batches,"
         "tail_us,hops,seconds_to_simulate");
     const ClusterModel model;
-    for (const std::string& set : split(sets)) {
+    for (const std::string& set : sets) {
       std::vector<Gradient> gradients;
       for (const perf::Gradient& one : perf::find_gradients(set, kolo::DType::f32))
         gradients.push_back({one.name, one.shape});
-      for (const std::string& number : split(ranks)) {
-        const int count = std::stoi(number);
+      for (const int count : ranks) {
         run(set, "tree", [&] { return cost_of_tree(gradients, count, model); });
         run(set, "star", [&] { return cost_of_star(gradients, count, model); });
       }

@@ -39,8 +39,8 @@ std::optional<Program> without_rank(Program program, int rank) {
 
 class Shrinker {
  public:
-  Shrinker(Program program, std::string sort, int runs)
-      : best_(std::move(program)), sort_(std::move(sort)), runs_(runs) {}
+  Shrinker(Program program, std::string promise, int runs)
+      : best_(std::move(program)), promise_(std::move(promise)), runs_(runs) {}
 
   Program shrink() {
     for (bool better = true; better && runs_ > 0;) {
@@ -56,7 +56,7 @@ class Shrinker {
   bool keep_if_it_fails(Program candidate) {
     if (runs_-- <= 0) return false;
     const std::optional<Violation> violation = violation_of(candidate);
-    if (!violation || violation->sort() != sort_) return false;
+    if (!violation || violation->promise() != promise_) return false;
     best_ = std::move(candidate);
     return true;
   }
@@ -77,24 +77,16 @@ class Shrinker {
     return candidate;
   }
 
-  /// Ever smaller parts of what there is.
   bool drop_groups() {
-    std::set<int> all;
+    std::set<int> groups;
     for (const Script& script : best_.scripts)
-      for (const Act& act : script) all.insert(act.group);
-    std::vector<int> groups(all.begin(), all.end());
-    bool better = false;
-    for (std::size_t size = std::max<std::size_t>(1, groups.size() / 2);; size /= 2) {
-      for (std::size_t begin = 0; begin < groups.size(); begin += size) {
-        const auto first = groups.begin() + static_cast<std::ptrdiff_t>(begin);
-        const std::size_t end = std::min(groups.size(), begin + size);
-        const std::set<int> part(first, groups.begin() + static_cast<std::ptrdiff_t>(end));
-        better =
-            keep_if_it_fails(without([&](const Act& act) { return part.contains(act.group); })) ||
-            better;
-      }
-      if (size <= 1) return better;
-    }
+      for (const Act& act : script) groups.insert(act.group);
+    const std::vector<int> all(groups.begin(), groups.end());
+    const std::vector<int> fewer = campaign::reduce(all, [&](const std::vector<int>& kept) {
+      return keep_if_it_fails(
+          without([&](const Act& act) { return !std::ranges::binary_search(kept, act.group); }));
+    });
+    return fewer.size() < all.size();
   }
 
   bool drop_acts() {
@@ -122,7 +114,7 @@ class Shrinker {
   }
 
   Program best_;
-  std::string sort_;
+  std::string promise_;
   int runs_;
   bool computing_dropped_ = false;
 };
@@ -139,7 +131,7 @@ std::optional<Violation> violation_of(const Program& program) {
 }
 
 Program shrink(Program program, const Violation& violation, int runs) {
-  return Shrinker(std::move(program), violation.sort(), runs).shrink();
+  return Shrinker(std::move(program), violation.promise(), runs).shrink();
 }
 
 }  // namespace kolo::internal::simulation

@@ -1,79 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs on simulated ranks.
 //
-//   --runs N   so many programs (1000)
-//   --seed S   the first one's seed, the others follow (0)
-//   --jobs J   in so many threads (1)
-//   --print    prints the program of the seed instead of running it
-#include <chrono>
+//   --seed S      seed of the first program; the others follow (0)
+//   --runs N      max number of programs (1000, unless --seconds is given)
+//   --seconds S   max time
+//   --jobs J      number of threads (1)
+//   --print       print the program of the seed, run nothing
 #include <cstdio>
 #include <exception>
-#include <stdexcept>
-#include <string>
 
 #include "campaign.hpp"
 #include "generator.hpp"
 
 namespace {
 
-struct Options {
-  std::uint64_t runs = 1000;
-  std::uint64_t seed = 0;
+namespace campaign = kolo::internal::campaign;
+using namespace kolo::internal::simulation;
+
+int run(int argc, char** argv) {
   int jobs = 1;
   bool print = false;
-};
-
-Options read_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--print") {
-      options.print = true;
-      continue;
-    }
-    if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
-    const std::string value = argv[++i];
-    if (name == "--runs") {
-      options.runs = std::stoull(value);
-    } else if (name == "--seed") {
-      options.seed = std::stoull(value);
-    } else if (name == "--jobs") {
-      options.jobs = std::stoi(value);
-    } else {
-      throw std::invalid_argument("unknown option " + name);
-    }
-  }
-  return options;
-}
-
-using Number = unsigned long long;
-
-int run(const Options& options) {
-  using namespace kolo::internal::simulation;
-  if (options.print) {
+  const campaign::Options options = campaign::read_options(
+      argc, argv, 0, 1000, campaign::CommandLine().add("--jobs", jobs).add_flag("--print", print));
+  if (print) {
     std::fputs(to_string(make_program(options.seed)).c_str(), stdout);
     return 0;
   }
-  const auto begin = std::chrono::steady_clock::now();
-  const Campaign campaign = run_campaign(options.seed, options.runs, options.jobs);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  for (const auto& [seed, text] : campaign.broken)
-    std::printf("seed %llu broke a promise: %s\n", static_cast<Number>(seed), text.c_str());
+  const Campaign totals = run_campaign(options, jobs);
+  for (const auto& [seed, failure] : totals.failures)
+    campaign::report_failure(seed, failure, argv[0]);
+  using Number = unsigned long long;
   std::printf(
       "%llu programs, seeds from %llu, in %.1f s: %llu answers, %llu of them errors; %llu batches; "
       "%llu plans repeated %llu batches; %zu broken\n",
-      static_cast<Number>(campaign.runs), static_cast<Number>(options.seed), took.count(),
-      static_cast<Number>(campaign.answers), static_cast<Number>(campaign.failures),
-      static_cast<Number>(campaign.batches), static_cast<Number>(campaign.plans),
-      static_cast<Number>(campaign.replayed), campaign.broken.size());
-  return campaign.broken.empty() ? 0 : 1;
+      static_cast<Number>(totals.runs), static_cast<Number>(options.seed), totals.seconds,
+      static_cast<Number>(totals.answers), static_cast<Number>(totals.errors),
+      static_cast<Number>(totals.batches), static_cast<Number>(totals.plans),
+      static_cast<Number>(totals.replayed), totals.failures.size());
+  return totals.failures.empty() ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return run(read_options(argc, argv));
+    return run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "simulation_program: %s\n", error.what());
     return 2;

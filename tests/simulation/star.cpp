@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "differential/random.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "scale.hpp"
+#include "support/random.hpp"
 
 namespace kolo::internal::simulation {
 namespace {
@@ -121,7 +121,7 @@ class Star {
   const std::vector<Gradient>& gradients_;
   int ranks_;
   const ClusterModel& model_;
-  differential::Random random_;
+  campaign::Random random_;
   std::map<std::pair<std::size_t, std::size_t>, std::int64_t[2]> up_;
 };
 

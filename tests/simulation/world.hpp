@@ -11,12 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "differential/random.hpp"
 #include "event_queue.hpp"
 #include "judge.hpp"
 #include "ledger.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "program.hpp"
+#include "support/random.hpp"
 #include "traffic.hpp"
 
 namespace kolo::internal::simulation {
@@ -120,7 +120,7 @@ class World {
   const Settings& settings_;
   std::vector<Operation> operations_;        // with what became known during the run
   std::vector<KeyNumber> key_of_operation_;  // of those whose key is fixed; -1
-  differential::Random random_;
+  campaign::Random random_;
   EventQueue queue_;
   Ledger ledger_;
   Judge judge_;

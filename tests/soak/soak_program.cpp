@@ -21,6 +21,7 @@
 #include "kolo/kolo.hpp"
 #include "program.hpp"
 #include "runner.hpp"
+#include "support/command_line.hpp"
 
 namespace {
 
@@ -33,7 +34,7 @@ using Seconds = std::chrono::duration<double>;
 constexpr int max_ranks = 4;  // results are exact up to here
 
 struct Options {
-  Seconds seconds{60};
+  Seconds seconds{};
   Seconds session{};
   std::uint64_t seed = 0;
   std::int64_t repeat = 0;  // 0: each program once
@@ -42,22 +43,16 @@ struct Options {
 Options read_options(int argc, char** argv) {
   Options options;
   options.seed = std::random_device{}();
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--seconds") {
-      options.seconds = Seconds(std::stod(argv[i + 1]));
-    } else if (name == "--session") {
-      options.session = Seconds(std::stod(argv[i + 1]));
-    } else if (name == "--seed") {
-      options.seed = std::stoull(argv[i + 1]);
-    } else if (name == "--repeat") {
-      options.repeat = std::stoll(argv[i + 1]);
-    } else {
-      throw std::invalid_argument("unknown option " + name);
-    }
-  }
-  if (argc % 2 == 0) throw std::invalid_argument("an option without a value");
-  if (options.session.count() == 0) options.session = options.seconds / 6;
+  double seconds = 60;
+  double session = 0;
+  kolo::internal::campaign::CommandLine()
+      .add("--seconds", seconds)
+      .add("--session", session)
+      .add("--seed", options.seed)
+      .add("--repeat", options.repeat)
+      .parse(argc, argv);
+  options.seconds = Seconds(seconds);
+  options.session = Seconds(session > 0 ? session : seconds / 6);
   return options;
 }
 
@@ -100,15 +95,7 @@ class Soak {
     std::uint64_t seed = options_.seed;
     kolo::broadcast(seed, 0, {.name = "seed"});
     const Program program = make_program(seed, kolo::size());
-    Runner runner(program, kolo::rank());
-    const std::vector<std::string> complaints = runner.run();
-    for (const std::string& complaint : complaints)
-      std::fprintf(stderr, "seed %llu, rank %d, %s\n", static_cast<unsigned long long>(seed),
-                   kolo::rank(), complaint.c_str());
-    auto failed = static_cast<std::int64_t>(complaints.size());
-    kolo::allreduce(failed, {.name = "failed", .op = kolo::ReduceOp::sum});
-    if (failed != 0) throw std::runtime_error(std::to_string(failed) + " complaints");
-    operations_ += runner.operations();
+    operations_ += kolo::internal::differential::run_program(program);
     ++programs_;
     const bool again = options_.repeat > 0 && programs_ % options_.repeat == 0;
     options_.seed = again ? seed + 1 - static_cast<std::uint64_t>(options_.repeat) : seed + 1;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::internal::differential {
+namespace kolo::internal::campaign {
 
 /// After Sebastiano Vigna's splitmix64 (public domain).
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) {
@@ -18,7 +18,7 @@ namespace kolo::internal::differential {
   return x ^ (x >> 31U);
 }
 
-/// A number for these.
+/// One number from several, the same on every machine.
 [[nodiscard]] inline std::uint64_t hash(std::initializer_list<std::uint64_t> values) {
   std::uint64_t result = 0;
   for (const std::uint64_t value : values) result = mixed(result ^ value);
@@ -58,4 +58,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace kolo::internal::differential
+}  // namespace kolo::internal::campaign
