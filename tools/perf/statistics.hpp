@@ -17,7 +17,8 @@ struct Latency {
   double max = 0.0;
 };
 
-/// `seconds` has at least one value, one per iteration. The median of an even number of values is
+/// Summarizes `seconds`, at least one value, one per iteration. The median of an even number of
+/// values is
 /// the mean of the middle two; the 90th percentile is the smallest value that at least 90 % of the
 /// values do not exceed.
 [[nodiscard]] Latency summarize(std::vector<double> seconds);
