@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A rank goes its own way: the flight records of all ranks say which, and how.
+# One rank deviates from the others: the flight records of all ranks show which rank, and how.
 # Usage: recordings.sh HOW RANKS PROGRAM DIAGNOSE MPIRUN...
 set -u
 how=$1 ranks=$2 program=$3 diagnose=$4

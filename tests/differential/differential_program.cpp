@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs random programs of operations and compares them with results that every rank computes alone.
+// Runs random programs of operations and compares the results with those that every rank computes
+// alone.
 //
-//   --seed N      the first program's seed, the others follow; without it a random one
-//   --programs N  at most so many
-//   --seconds S   for about so long
+//   --seed N      seed of the first program; the others follow; default: random
+//   --programs N  maximum number of programs
+//   --seconds S   approximate duration
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

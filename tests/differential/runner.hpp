@@ -45,12 +45,12 @@ class Runner {
 
   const Program& program_;
   int rank_;
-  Random random_;  // of this rank alone
+  Random random_;  // for decisions of this rank alone
   std::vector<ProcessSet> sets_{world()};
-  std::vector<std::unique_ptr<Execution>> executions_{};  // of the phase
+  std::vector<std::unique_ptr<Execution>> executions_{};  // operations of the current phase
   std::size_t phase_ = 0;
   std::int64_t operations_ = 0;
-  std::mutex mutex_;  // of complaints_
+  std::mutex mutex_;  // guards complaints_
   std::vector<std::string> complaints_{};
 };
 

@@ -40,7 +40,7 @@ struct Momentum {
       update(static_cast<std::size_t>(shard.begin), static_cast<std::size_t>(shard.end));
   }
 
-  /// Of these examples.
+  /// Computes the gradients of these examples.
   void compute(std::span<const std::int64_t> of) {
     constexpr double unit = 1.0 / (1 << 30);
     std::fill(gradient.begin(), gradient.end(), 0.0);

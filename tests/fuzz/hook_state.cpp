@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of communication hooks, as it comes from checkpoints.
+// The state of communication hooks, as checkpoints contain it.
 #include "training/hooks/hook_state.hpp"
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 using Hook = std::shared_ptr<CommunicationHook>;
 
-/// What a hook has in checkpoints.
+/// A hook's state in checkpoints.
 struct HookState {
   std::string shared;
   std::string own;

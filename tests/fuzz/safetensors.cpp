@@ -46,7 +46,8 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Those that are found have the file's elements; nothing else changes.
+/// Loads with a list of wanted tensors: tensors that are found get the file's elements, and nothing
+/// else changes.
 void load_into(const MemoryFile& file, const Safetensors& contents) {
   Wanted wanted;
   try {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains from the weights of a backbone that Python wrote, which only rank 0 reads. A file that lacks
-# a tensor ends all ranks.
+# Trains from backbone weights written by Python, which only rank 0 reads. A file that lacks a
+# tensor ends all ranks.
 # Usage: pretrained.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 here=$(dirname "$0")
