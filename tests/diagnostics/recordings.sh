@@ -56,7 +56,7 @@ case $how in
     ;;
 esac
 
-# Of a job that fails mpirun ends the ranks that are late: one that has told its story may be missing.
+# When a job fails, mpirun kills late ranks, so one of the records may be missing.
 (($(records) >= 1 && $(records) <= expected)) || die "$(records) records, wanted $expected"
 "$diagnose" "$directory"/kolo-flight-*.jsonl >"$directory/report" || die "kolo-diagnose failed"
 cat "$directory/report"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs kolorun, and finds what a job has left behind."""
+"""Runs kolorun, and finds processes and memory that a job has left behind."""
 import os
 import signal
 import subprocess
@@ -16,7 +16,7 @@ exec {prefix} env -i PATH="$PATH" {mark}={job} FAKE_HOST="$host" sh -c "exec $*"
 
 
 class Process:
-    """What /proc says of one."""
+    """A process, from /proc."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -69,7 +69,7 @@ class Job:
             return file.read()
 
     def processes(self):
-        """Those that still run."""
+        """The processes that still run."""
         mark = f"{MARK}={self.name}".encode()
         all_of_them = [Process(int(each)) for each in os.listdir("/proc") if each.isdigit()]
         return [each for each in all_of_them
@@ -85,7 +85,7 @@ class Job:
         return left + [f"/dev/shm/{each}" for each in new if each.startswith("kolo")]
 
     def end(self):
-        """By force."""
+        """Kills all processes of the job."""
         for each in self.processes():
             try:
                 os.kill(each.pid, signal.SIGKILL)

@@ -25,8 +25,7 @@
 namespace kolo::internal::journeys {
 namespace {
 
-// What rank 0 has to say. mpirun may lose the last words on its standard output when a process
-// aborts.
+// The messages of rank 0. mpirun may lose the last output of a process that aborts.
 std::FILE* words = stdout;
 
 struct Options {

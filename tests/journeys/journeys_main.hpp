@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line that the programs of journeys share.
+// The command line shared by the programs of journeys.
 //
-//   --seed N        the first program's seed, the others follow; without it a random one
-//   --programs N    at most so many; without any limit one
-//   --seconds S     for about so long
+//   --seed N        seed of the first program; the others follow; default: random
+//   --programs N    maximum number of programs; without any limit one
+//   --seconds S     approximate duration
 //   --without A,B   without these features
 //   --only A,B      with exactly these features
-//   --epochs N, --steps N   at most so many
+//   --epochs N, --steps N   maximum numbers
 //   --patience S    a program that takes longer has failed (60)
 //   --kill          kill a rank after the last program
-//   --print         print the program, run nothing
+//   --print         print the program without running it
 #pragma once
 
 #include "trainer.hpp"

@@ -32,7 +32,7 @@ class Buffer {
   std::optional<SharedVector<float>> shared_{};
 };
 
-/// What kolo::DistributedOptimizer wraps.
+/// The optimizer inside kolo::DistributedOptimizer.
 struct Sgd {
   const Program& program;
   const Model& model;
@@ -235,7 +235,7 @@ class PlainTrainer : public Trainer {
 
   TrainerArguments arguments_;
   Gradients gradients_;
-  differential::Random random_;  // of this rank
+  differential::Random random_;  // random numbers of this rank
   Sgd sgd_;
   std::optional<DistributedOptimizer<Sgd>> optimizer_{};
   std::optional<ShardedOptimizer<Sgd>> sharded_{};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs with random faults against the rendezvous server.
 //
-//   --runs N   so many (1000)
-//   --seed S   the first one's seed, the others follow (0)
-//   --jobs J   in so many threads (1)
+//   --runs N   number of jobs (1000)
+//   --seed S   seed of the first job; the others follow (0)
+//   --jobs J   number of threads (1)
 #include <chrono>
 #include <cstdio>
 #include <exception>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of a job that kolorun starts, without training: it meets the others, exchanges a few
-// bytes, and counts commits. The tests of kolorun use it.
+// A process of a job that kolorun starts, without training: it meets the other ranks, exchanges a
+// few bytes, and counts commits. The tests of kolorun use it.
 //
 //   rank_program COMMITS [FAULT GENERATION RANK]
 //
-// In that generation, after a few commits, that rank does: kill, exit, throw or stop; accuse: it
-// stops, and the next rank says that it does nothing. Prints one line per generation.
+// In that generation, after a few commits, that rank commits the fault: kill, exit, throw or stop;
+// with `accuse` it stops, and the next rank reports that it does nothing. Prints one line per
+// generation.
 #include <signal.h>
 #include <unistd.h>
 

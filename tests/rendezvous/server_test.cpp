@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kolorun has the server do: signals, hosts that go and return, and what it says of strangers.
+// The server's functions for kolorun: signals, hosts that leave and return, and messages about
+// strangers.
 #include "rendezvous/server.hpp"
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs on simulated ranks.
 //
-//   --runs N   so many programs (1000)
-//   --seed S   the first one's seed, the others follow (0)
-//   --jobs J   in so many threads (1)
-//   --print    prints the program of the seed instead of running it
+//   --runs N   number of programs (1000)
+//   --seed S   seed of the first program; the others follow (0)
+//   --jobs J   number of threads (1)
+//   --print    print the program of the seed instead of running it
 #include <chrono>
 #include <cstdio>
 #include <exception>

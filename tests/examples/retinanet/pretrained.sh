@@ -19,5 +19,5 @@ bash "$expect" nonzero "rank 0: .*lacks 1 of the backbone's [0-9]+ tensors, such
   "${train[@]}" --backbone-weights "$directory/lacking.safetensors"
 bash "$expect" 0 "^val: 3 pictures, AP [01]\.[0-9]{4}" \
   "${train[@]}" --backbone-weights "$directory/tiny.safetensors"
-# What is frozen is as Python wrote it.
+# Frozen tensors still have the values that Python wrote.
 "$python" "$here/weights.py" compare "$directory"
