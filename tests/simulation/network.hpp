@@ -21,8 +21,8 @@ namespace kolo::internal::simulation {
 /// which the last two overlap with the first.
 struct NetworkModel {
   Time latency{2000};        // from NIC to NIC
-  Time overhead{300};  // a rank's time per message that it sends or receives
-  Time gap{20};  // a NIC's time per message
+  Time overhead{300};        // a rank's time per message that it sends or receives
+  Time gap{20};              // a NIC's time per message
   double bytes_per_ns = 25;  // rate of a NIC in each direction
   int ranks_per_nic = 1;     // each simulated rank stands for this many ranks in lockstep
   Time within_host{200};     // until a rank sees the writes of another rank of its host
