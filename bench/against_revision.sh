@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Training steps of two builds of Kolo on 2 ranks, in alternating runs. In each run, steps with Kolo
-# alternate with steps without communication, and how much longer they are is compared: the speed of
-# a shared machine changes from run to run. Prints the rows of against_revision.csv: how much longer
-# than without communication a step is, in percent, as the median of each build's runs, and then how
-# much longer the steps of the second build are, as median, least and greatest of the rounds. Needs
-# root for the links.
+# Compares training steps of two builds of Kolo on 2 ranks, in alternating runs. The speed of a
+# shared machine changes from run to run, so each run alternates steps with Kolo and steps without
+# communication, and measures how much longer the former take. Prints the rows of
+# against_revision.csv: for each build the additional time in percent, as the median of its runs,
+# and then the additional time of the second build relative to the first: median, minimum and
+# maximum over the rounds. Needs root for the links.
 # Usage: against_revision.sh OLD NEW [ROUNDS [WORKLOADS [MBITS]]]
 #   OLD, NEW   directories of bench-cifar10-step and synthetic_benchmark
 #   ROUNDS     pairs of runs (15)
@@ -21,8 +21,8 @@ rounds=${3:-15} workloads=${4:-cifar10 resnet50} mbits=${5:-0 1000}
 programs=$new ranks=1 delay=100 mtu=9000
 source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
 
-# A step with Kolo over one without communication. ResNet-50 has all of its gradients, but computes
-# with small images.
+# The time of a step with Kolo divided by that of a step without communication. ResNet-50 has its
+# usual gradients, but small images, so that computing takes little time.
 run_cifar10() { # PROGRAMS STARTER...
   "${@:2}" "$1/bench-cifar10-step" --batch-size 32 --steps 1 --rounds 30 |
     sed -nE 's/^with Kolo +[0-9.]+ ms a step +([-+0-9.]+) %.*/\1/p' | awk '{ print 1 + $1 / 100 }'
@@ -33,7 +33,7 @@ run_resnet50() {
     python3 -c 'import json, sys; print(1 / json.load(sys.stdin)["against_side_by_side"])'
 }
 
-print_row() { # WORKLOAD PLACE, of lines "OLD NEW"
+print_row() {  # WORKLOAD PLACE; reads lines "OLD NEW" from standard input
   python3 -c '
 import statistics, sys
 pairs = [tuple(map(float, line.split())) for line in sys.stdin]
@@ -52,7 +52,7 @@ for mbit in $mbits; do
   fi
   for workload in $workloads; do
     for ((round = 1; round <= rounds; ++round)); do
-      # Each is the first in every second round.
+      # The order alternates, so that a drift of the machine's speed favors neither build.
       if ((round % 2 == 1)); then
         before=$("run_$workload" "$old" "${start[@]}")
         after=$("run_$workload" "$new" "${start[@]}")

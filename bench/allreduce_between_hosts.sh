@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Allreduces of 100 MB among emulated hosts, beside the time in which MPI sends as many
-# bytes from one host to the next. Prints CSV: medians of rounds that alternate, in milliseconds. Needs root.
+# Allreduces of 100 MB among emulated hosts, compared with the time in which MPI sends as many bytes
+# from one host to the next. Prints CSV: medians of alternating rounds, in milliseconds. Needs root.
 # Usage: allreduce_between_hosts.sh PROGRAMS [ROUNDS [CASES]]
 #   PROGRAMS  directory of link_program and link_emulator
-#   ROUNDS    (5)
+#   ROUNDS    number of rounds (5)
 #   CASES     HOSTS,RANKS,MBIT,LOSS,NETWORK[,DELAY]: ranks on each host, megabits per second, percent lost,
 #             KOLO_NETWORK, microseconds each way (1000)
 set -euo pipefail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of training steps have in common: they alternate blocks of steps.
+// Options and timing of the benchmarks of training steps, which alternate blocks of steps.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Options {
   std::int64_t batch_size = 64;
   int steps = 10;
   int rounds = 10;
-  std::string text{};  // the value of the one option that is not a number
+  std::string text{};  // value of the benchmark's one text option
 };
 
 /// `options`, overridden by the command line. Throws std::invalid_argument.

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The CIFAR-10 example on 1 rank, on 2, and twice on 1 rank side by side, in alternating runs with one
-# thread each. Prints how many times the images per second of one rank two make (scaling), and how
-# much longer their step takes than that of the two that do not communicate (cost).
+# Runs the CIFAR-10 example on 1 rank, on 2 ranks, and twice on 1 rank side by side, in alternating
+# runs with one thread per rank. Prints the speedup of 2 ranks over 1 (scaling), and how much longer
+# a step on 2 ranks takes than in the two runs without communication (cost).
 # Usage: cifar10_scaling.sh CIFAR10_PROGRAM [ROUNDS [cifar10 options ...]]
 set -euo pipefail
 program=$1 rounds=${2:-5}
 shift $(($# < 2 ? $# : 2))
 
-images_per_second() { # RANKS IMAGES: of the last epoch, so that warm-up does not count
+images_per_second() {  # RANKS IMAGES; in the last epoch, so that warm-up does not count
   OMP_NUM_THREADS=1 mpirun -np "$1" "$program" --stand-in-size "$2" --epochs 2 "${@:3}" 2>/dev/null |
     sed -n 's/.* \([0-9.]*\) images\/s$/\1/p' | tail -n 1
 }
 
-side_by_side() { # the sum of two runs with half of the images each
+side_by_side() {  # the total of two simultaneous runs with half of the images each
   local first second
   first=$(mktemp) second=$(mktemp)
   images_per_second 1 3200 "$@" >"$first" &

@@ -4,11 +4,11 @@
 //
 //   mpirun -np 2 bench-cifar10-step [--batch-size 64] [--steps 10] [--rounds 10] [--timeline PATH]
 //
-// Alternates blocks of steps that reduce the gradients, of steps on the same data without
-// communication, of steps that reduce only after backward, which overlaps nothing, and of steps
-// that only end with a barrier, which costs the difference in speed between the ranks. With a path
-// it also runs steps that reduce and write a timeline there (%r stands for the rank). The time of a
-// block is that of its slowest rank.
+// The program alternates four kinds of blocks: steps that reduce the gradients; steps without
+// communication; steps that reduce only after backward, so that nothing overlaps; and steps that
+// only end with a barrier, whose cost is the difference in speed between the ranks. With a path it
+// also runs steps that reduce and write a timeline to that path (%r is replaced by the rank). The
+// time of a block is that of its slowest rank.
 #include <ATen/core/ivalue.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
@@ -45,13 +45,14 @@ void step(cifar10::Network& network, Optimizer& optimizer, const Images& images)
 struct Kind {
   const char* name;
   std::function<void()> step;
-  std::size_t compared_with = 0;  // another kind's place
+  std::size_t compared_with = 0;  // index of the kind to compare with
   std::string timeline{};
   std::vector<double> times{};
   std::vector<double> ratios{};
 };
 
-/// The time of a block, in milliseconds. The timeline starts before it and stops after it.
+/// The time of a block, in milliseconds. The timeline starts before the timed block and stops after
+/// it.
 double time_of(const Kind& kind, int steps) {
   if (!kind.timeline.empty()) kolo::start_timeline(kind.timeline);
   const double milliseconds = blocks::time_of(steps, kind.step);

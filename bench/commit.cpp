@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of an elastic commit beside a copy of the same bytes, alternating, for states of several
-// sizes. Usage: kolorun -np N --min-np N bench-commit [COMMITS]
+// The time of an elastic commit compared with a copy of the same bytes, alternating, for states of
+// several sizes. Usage: kolorun -np N --min-np N bench-commit [COMMITS]
 // Prints `bytes,commit_ms,copy_ms`: medians over COMMITS (default 51) of the slowest rank.
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +18,7 @@ void measure(int commits, kolo::elastic::State& state, std::vector<float>& param
   std::string copy(bytes, '\0');
   std::vector<double> commit_ms;
   std::vector<double> copy_ms;
-  state.commit();  // the commit has its memory from now on
+  state.commit();  // allocates the commit's memory, which later commits reuse
   for (int i = 0; i < commits; ++i) {
     commit_ms.push_back(blocks::time_of(1, [&] { state.commit(); }));
     copy_ms.push_back(

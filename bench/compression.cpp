@@ -4,10 +4,10 @@
 //
 //   mpirun -np 2 bench-compression [--batch-size 32] [--steps 5] [--rounds 10] [--interface NAME]
 //
-// Alternates blocks of steps, one block for each compression and one for steps that do not
-// communicate. Prints a line for each, separated by commas: its name, the median of a step's
-// milliseconds, and the bytes that rank 0's host has sent through the interface in a step, or
-// nothing without one; the two barriers and the small allreduce of a block are counted too. The
+// The program alternates blocks of steps, one block for each compression and one without
+// communication. For each it prints a line of CSV: the name, the median time of a step in
+// milliseconds, and the bytes that rank 0's host sends through the interface per step, or nothing
+// without an interface. The bytes include the two barriers and the small allreduce of a block. The
 // time of a block is that of its slowest rank.
 #include <ATen/core/ivalue.h>
 #include <torch/nn/functional/loss.h>
@@ -37,7 +37,7 @@ struct Images {
   torch::Tensor labels;
 };
 
-/// A network of its own, and the times of its blocks.
+/// One kind of steps: its own network and optimizer, and the times of its blocks.
 class Kind {
  public:
   Kind(std::string called, const kolo::DistributedOptimizerOptions& options)
@@ -60,15 +60,15 @@ class Kind {
   }
 
   std::string name;
-  std::vector<double> milliseconds{};  // of a step, in each block
-  std::vector<double> bytes{};         // sent in a step
+  std::vector<double> milliseconds{};  // time per step of each block
+  std::vector<double> bytes{};         // bytes sent per step of each block
 
  private:
   cifar10::Network network_ = cifar10::make_network(1);
   std::unique_ptr<kolo::DistributedOptimizer<torch::optim::RMSprop>> optimizer_;
 };
 
-/// That this host has sent through the interface so far.
+/// The bytes that this host has sent through the interface since its start; 0 without an interface.
 double bytes_sent(const std::string& interface) {
   if (interface.empty()) return 0.0;
   std::ifstream file("/proc/self/net/dev");

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The test accuracy of the CIFAR-10 example on 2 ranks with each compression of gradients, in runs with
-# the same seeds. Prints the rows of compression_accuracy.csv. Runs that RESULTS has already are not
-# repeated, and one that was interrupted resumes at its last epoch: a campaign may run in parts.
+# The test accuracy of the CIFAR-10 example on 2 ranks with each compression of gradients, in runs
+# with the same seeds. Prints the rows of compression_accuracy.csv. Runs that RESULTS already
+# contains are not repeated, and an interrupted run resumes at its last epoch, so a campaign may be
+# split.
 # Usage: compression_accuracy.sh PROGRAMS DATA RESULTS [SEEDS [COMPRESSIONS [EPOCHS [IMAGES]]]]
 #   PROGRAMS      directory of cifar10
 #   DATA          directory of CIFAR-10's binary files
@@ -10,7 +11,7 @@
 #   SEEDS         "1 2 3"
 #   COMPRESSIONS  "none bf16 int8 power-sgd"
 #   EPOCHS        10
-#   IMAGES        to train on (20000; 0: all 50000)
+#   IMAGES        number of training images (20000; 0: all 50000)
 set -euo pipefail
 programs=$1 data=$2 results=$3
 seeds=${4:-1 2 3} compressions=${5:-none bf16 int8 power-sgd} epochs=${6:-10} images=${7:-20000}

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# A training step with each compression of gradients, on 2 ranks: on one host, and on two hosts of
-# network namespaces joined by a link. Prints the rows of compression_steps.csv. Needs root for the
-# links.
+# A training step with each compression of gradients, on 2 ranks: on one host, and on two hosts
+# emulated by network namespaces that a link joins. Prints the rows of compression_steps.csv. Needs
+# root for the links.
 # Usage: compression_steps.sh PROGRAMS [ROUNDS [STEPS]]
 #   PROGRAMS  directory of bench-compression and link_emulator
 #   ROUNDS    blocks of steps with each compression, alternating (15)
-#   STEPS     of a block (5)
+#   STEPS     steps per block (5)
 # Environment:
 #   KOLO_BENCH_MBITS  links, megabits per second in each direction ("1000 100")
 set -euo pipefail

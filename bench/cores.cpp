@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the cost of exchanging memory between two cores, as CSV: the time of a message from one
-// to the other, and the rate at which a core rewrites 64 KiB in three cases: nobody else has
-// touched it since, the other core has read it, or the other core has overwritten it. Pins its two
-// threads to the first two processors that the process may use.
+// core to the other, and the rate at which a core rewrites 64 KiB in three cases: the memory was
+// not touched in between, the other core has read it, or the other core has overwritten it. The two
+// threads are pinned to the first two processors that the process may use.
 #include <pthread.h>
 #include <sched.h>
 
@@ -41,7 +41,7 @@ void pin(std::size_t processor) {
   pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
-/// Whose turn it is, in a cache line of its own.
+/// The number of the thread's turn, in a cache line of its own.
 struct alignas(128) Turn {
   std::atomic<int> number{0};
 
@@ -51,8 +51,8 @@ struct alignas(128) Turn {
   void set(int next) { number.store(next, std::memory_order_release); }
 };
 
-/// `here` and `there` by turns, each on its own processor. Returns the median of the seconds that
-/// `here` takes.
+/// Runs `here` and `there` alternately, each on its own processor. Returns the median time of
+/// `here` in seconds.
 double alternate(const std::vector<std::size_t>& on, const std::function<void()>& here,
                  const std::function<void()>& there) {
   constexpr int rounds = 400;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times PyTorch's DistributedDataParallel over Gloo on a set of gradients: what it adds to a backward
-pass that does nothing but make these gradients. The slowest rank counts.
+"""Times PyTorch's DistributedDataParallel over Gloo on a set of gradients: the time that it adds to a
+backward pass that only creates these gradients, on the slowest rank.
 
 Usage: mpirun -np N python3 ddp_gradients.py FILE [ITERATIONS]
 FILE has lines `name shape`, as for kolo-perf --gradients. Prints microseconds: the median of the
-pass with DistributedDataParallel less that of the same pass without communication.
+pass with DistributedDataParallel minus that of the same pass without communication.
 """
 
 import os
@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 
 class Model(torch.nn.Module):
-    """Its loss is the sum of all parameters, times a number of this rank's."""
+    """A model whose loss is the sum of all parameters, times a factor that differs between ranks."""
 
     def __init__(self, shapes):
         super().__init__()

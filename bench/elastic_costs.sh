@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# What starting without MPI, libfabric between hosts, and elastic commits cost, beside MPI or a copy:
-# rows of elastic_costs.csv, medians of rounds that alternate. Needs root for the hosts, which are
-# network namespaces with one rank each.
+# The cost of starting without MPI, of libfabric between hosts, and of elastic commits, compared
+# with MPI or with a copy. Prints the rows of elastic_costs.csv: medians of alternating rounds.
+# Needs root for the hosts, which are network namespaces with one rank each.
 # Usage: elastic_costs.sh PROGRAMS [ROUNDS]
 #   PROGRAMS  directory of kolorun, quickstart, kolo-perf, bench-idle, bench-commit, link_emulator
-#   ROUNDS    (3); starts are measured three times in each
+#   ROUNDS    number of rounds (3); each measures starts three times
 set -euo pipefail
 programs=$(cd "$1" && pwd)
 rounds=${2:-3}

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Reduces sets of gradients with different fusion thresholds, on 2 and 4 ranks of one host and on two
-# emulated hosts: the time with each threshold relative to that with the default in the same round.
-# Prints CSV: medians of the default's milliseconds and of the ratios. All thresholds run in each round.
-# Without root, only on one host.
+# Reduces sets of gradients with different fusion thresholds, on 2 and 4 ranks of one host and on
+# two emulated hosts. Prints CSV: the median time with the default threshold in milliseconds, and
+# the medians of each threshold's time relative to the default in the same round. All thresholds run
+# in each round. Without root it measures one host only.
 # Usage: fusion_threshold.sh PROGRAMS [ROUNDS [THRESHOLDS [PLACES]]]
 #   PROGRAMS    directory of kolo-perf and link_emulator
-#   ROUNDS      (5)
+#   ROUNDS      number of rounds (5)
 #   THRESHOLDS  in MiB; 64 is the default and must be among them ("1 4 16 64 256")
 #   PLACES      one, for one host; two, for two hosts (both)
 set -euo pipefail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times of the kernel and of an allreduce over NCCL on one GPU, measured by events over many
-// repetitions on tensors that do not fit into its cache. Kolo's allreduce is compared with one of a
-// blocking communicator of NCCL alone, which is what a program without Kolo uses.
+// The times of the packing kernel and of an allreduce over NCCL on one GPU, measured with CUDA
+// events over many repetitions, on tensors that do not fit into the GPU's cache. Kolo's allreduce
+// is compared with that of a blocking NCCL communicator, which a program without Kolo would use.
 //
 // Usage: bench-gpu [DEVICE]
 //        bench-gpu --plan    print what is measured; needs no GPU
@@ -55,7 +55,8 @@ std::int64_t packed_bytes(const TensorSet& set) {
   return bytes;
 }
 
-/// Each tensor from its place after `from` to the same place after `to`.
+/// Segments that copy each tensor of the set from its offset after `from` to the same offset after
+/// `to`.
 std::vector<Segment> segments_between(const TensorSet& set, const std::byte* from, std::byte* to) {
   std::vector<Segment> segments;
   std::int64_t offset = 0;
@@ -90,7 +91,7 @@ void check(ncclResult_t result) {
   std::exit(1);
 }
 
-/// On the GPU, freed at the end of the process.
+/// Memory on the GPU, freed at the end of the process.
 std::byte* allocate(std::int64_t bytes) {
   void* memory = nullptr;
   check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)));
@@ -115,8 +116,8 @@ double time_on_gpu(cudaStream_t stream, Work work) {
   return 1000.0 * static_cast<double>(milliseconds) / repetitions;
 }
 
-/// One of the copies of a set that are used one after another, so that together they do not fit
-/// into the cache.
+/// One copy of a tensor set. Repetitions cycle through several copies that together exceed the
+/// cache.
 struct OnGpu {
   std::byte* tensors;
   std::byte* buffer;
@@ -143,7 +144,7 @@ OnGpu place(const TensorSet& set) {
   return made;
 }
 
-/// Packs tensors into a buffer, unpacks them, and copies as many bytes in one piece.
+/// Measures packing tensors into a buffer, unpacking them, and copying the same bytes in one piece.
 void compare_packing(Gpu& gpu, const TensorSet& tensors) {
   const std::int64_t bytes = packed_bytes(tensors);
   const auto sets = static_cast<std::size_t>(std::max<std::int64_t>(2, (512 << 20) / bytes));
@@ -186,7 +187,7 @@ double time_on_host(Work work) {
          repetitions;
 }
 
-/// A communicator of one rank, whose calls block as by default.
+/// A communicator of one rank with NCCL's default blocking calls.
 ncclComm_t make_blocking_communicator() {
   ncclUniqueId id{};
   ncclComm_t comm = nullptr;
@@ -197,7 +198,7 @@ ncclComm_t make_blocking_communicator() {
   return comm;
 }
 
-/// Out of place, from the call until it is done: bare NCCL, then Kolo.
+/// Times an out-of-place allreduce from call to completion: bare NCCL, then Kolo.
 void compare_allreduces(Gpu& gpu, int device) {
   ncclComm_t comm = make_blocking_communicator();
   const kolo::Session session({.gpu_operations = "nccl"});

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the measurements of Kolo's peers."""
+"""Functions shared by the measurements of Kolo's peers."""
 
 import statistics
 import time
@@ -10,7 +10,7 @@ WARMUP = 5
 
 
 def read(path):
-    """The lines `name shape` of a file, as for kolo-perf --gradients, last first: name and shape."""
+    """Reads a file for kolo-perf --gradients, with lines `name shape`. Returns names and shapes, last line first."""
     gradients = []
     for line in open(path):
         words = line.split("#")[0].split()
@@ -20,7 +20,7 @@ def read(path):
 
 
 def median_microseconds(iterations, prepare, run, slowest):
-    """Times `run` after `prepare`; `slowest` makes a rank's seconds those of the slowest rank."""
+    """Times `run` after `prepare`; `slowest` replaces this rank's seconds by those of the slowest rank."""
     times = []
     for iteration in range(WARMUP + iterations):
         prepare()

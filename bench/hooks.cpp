@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication hooks: the speed of their loops in GB/s of f32 on one rank, then the bytes and the
-// time of a step with each hook. The bytes are those of this rank's tensors, from the counters;
-// with `compression`, half of them travel. Usage: mpirun -np N bench-hooks [STEPS]
+// Measures communication hooks: the speed of their loops in GB/s of f32 on one rank, then the bytes
+// and the time of a step with each hook. The bytes are those of this rank's tensors, from the
+// counters; with `compression`, half of them are sent. Usage: mpirun -np N bench-hooks [STEPS]
 #include <kolo/kolo.hpp>
 
 #include <algorithm>

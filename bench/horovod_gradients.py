@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times Horovod on a set of gradients, as kolo-perf times Kolo: every gradient is submitted by its
-name, the last layer's first, then all are waited for; the slowest rank counts.
+"""Times Horovod on a set of gradients, as kolo-perf times Kolo: submits every gradient by name, the
+last layer first, and waits for all of them. The slowest rank counts.
 
 Usage: mpirun -np N python3 horovod_gradients.py FILE [ITERATIONS]
 FILE has lines `name shape`, as for kolo-perf --gradients. Prints the median in microseconds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor time of a rank that waits: traffic first, then SECONDS (default 10) without
-// operations or, with `in-allreduce`, in an allreduce that rank 0 calls at their end; then the
-// share of one core that each rank used, over all its threads. Usage: mpirun -np N bench-idle
+// The processor time of a waiting rank. After some traffic the ranks wait for SECONDS (default 10),
+// without operations or, with `in-allreduce`, in an allreduce that rank 0 calls at the end. Prints
+// the share of one core that each rank used, over all its threads. Usage: mpirun -np N bench-idle
 // [SECONDS [in-allreduce]]
 #include <kolo/kolo.hpp>
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# The example of local SGD and DiLoCo on two hosts of network namespaces, one rank on each, joined by
-# a slow link: how long each algorithm trains until the test loss is low enough. Prints the rows of
-# local_sgd_time.csv, one for each epoch, with the seconds of training so far. Needs root.
+# The training time that each algorithm of the example local_sgd needs to reach a given test loss,
+# on two hosts emulated by network namespaces, one rank on each, joined by a slow link. Prints the
+# rows of local_sgd_time.csv: one per epoch, with the seconds of training so far. Needs root.
 # Usage: local_sgd_time.sh PROGRAMS DATA [MBIT [EPOCHS [IMAGES [ALGORITHMS [SEED]]]]]
 #   PROGRAMS    directory of local_sgd and link_emulator
 #   DATA        directory of CIFAR-10's binary files
-#   MBIT        of the link, per second, in each direction (100)
-#   EPOCHS      8
-#   IMAGES      to train on (10000)
+#   MBIT        bandwidth of the link in Mbit/s, in each direction (100)
+#   EPOCHS      number of epochs (8)
+#   IMAGES      number of training images (10000)
 #   ALGORITHMS  "average local diloco"
-#   SEED        1
+#   SEED        seed of all random numbers (1)
 set -euo pipefail
 programs=$(cd "$1" && pwd) data=$(cd "$2" && pwd)
 mbit=${3:-100} epochs=${4:-8} images=${5:-10000} algorithms=${6:-average local diloco} seed=${7:-1}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures Kolo beside MPI on one host, on 2 and 4 ranks, for docs/performance.md. Takes minutes. A virtual
-# machine's processors may move between the cores of its host, so the time of a message between them, by
-# bench-cores, is recorded before and after each measurement.
+# Measures Kolo and MPI on one host, on 2 and 4 ranks, for docs/performance.md. Takes minutes. The
+# processors of a virtual machine may move between cores of its host, so the script also records the
+# time of a message between them, by bench-cores, before and after each measurement.
 # Usage: one_host.sh KOLO_PERF >RUN; one_host_table.py RUN... makes docs/measurements/one_host.csv.
 set -euo pipefail
 kolo_perf=$1
-# As for large messages.
+# Open MPI's tuning for large messages.
 tuned=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 5
   --mca coll_tuned_allreduce_algorithm_segmentsize 524288)
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One table of some runs of one_host.sh, as CSV for docs/measurements/one_host.csv: one_host_table.py RUN...
+"""Combines runs of one_host.sh into one table, as CSV for docs/measurements/one_host.csv.
 
-Its comments name the commit and the machine: call it where and when the runs were made.
+Usage: one_host_table.py RUN...
+Comments in the table name the commit and the machine, so call the script on the machine and at the commit of the runs.
 """
 import csv
 import os
@@ -24,7 +25,7 @@ def microseconds(text):
 
 
 def rows(path):
-    """Of a run: what was measured, and the figures. `message_ns` is the longer of the times before and after."""
+    """Reads a run. Yields what was measured, and the figures. `message_ns` is the longer of the times before and after."""
     header, tuned, before, block = [], False, None, []
     for fields in csv.reader(open(path)):
         if fields and fields[0].startswith("# message"):

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# How much of a reduction between two emulated hosts the backward pass hides: a training step of the
-# CIFAR-10 network with one rank on each host, without communication, with Kolo, and with Kolo but
-# only after backward. Prints the rows of overlap_between_hosts.csv: medians in milliseconds, and the
-# median of how much longer the steps without overlap are, in percent. Needs root for the hosts.
+# The part of a reduction between two emulated hosts that the backward pass hides. Measures a
+# training step of the CIFAR-10 network, with one rank on each host: without communication, with
+# Kolo, and with Kolo but only after backward. Prints the rows of overlap_between_hosts.csv: medians
+# in milliseconds, and the median of the additional time without overlap, in percent. Needs root for
+# the hosts.
 # Usage: overlap_between_hosts.sh PROGRAMS [RUNS [ROUNDS [STEPS]]]
 #   PROGRAMS  directory of bench-cifar10-step and link_emulator
-#   RUNS      with each link (3)
-#   ROUNDS    of a run, in which all kinds of steps alternate (15)
-#   STEPS     of a kind in a round (5)
+#   RUNS      runs per link (3)
+#   ROUNDS    rounds per run, in which all kinds of steps alternate (15)
+#   STEPS     steps of each kind per round (5)
 # Environment:
 #   KOLO_BENCH_MBITS  links, megabits per second in each direction ("1000 500")
 set -euo pipefail

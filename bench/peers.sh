@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Kolo, Horovod and PyTorch's DistributedDataParallel on the same set of gradients, in
-# alternating runs: microseconds, and each peer's time relative to Kolo's.
+# Compares Kolo, Horovod and PyTorch's DistributedDataParallel on the same set of gradients, in
+# alternating runs. Prints microseconds, and each peer's time relative to Kolo's.
 # Usage: peers.sh KOLO_PERF PYTHON SET [RANKS [ROUNDS]]
-#   PYTHON has horovod.torch; SET is one of kolo-perf --gradients. PEERS="horovod horovod_tuned ddp"
-#   in the environment says which, and MEMORY where Kolo's tensors lie: private (the default) or
-#   shared. A peer that fails is named with its last messages; the others go on, and the exit status
-#   is 1.
+#   PYTHON has horovod.torch; SET is one of kolo-perf --gradients. The environment variable PEERS
+#   selects the peers (default: "horovod horovod_tuned ddp"), and MEMORY the memory of Kolo's
+#   tensors: private (the default) or shared. If a peer fails, the script prints its last messages,
+#   continues with the other peers, and exits with status 1.
 set -euo pipefail
 kolo_perf=$1 python=$2 set=$3 ranks=${4:-2} rounds=${5:-3}
 here=$(dirname "$0")
@@ -17,7 +17,7 @@ for peer in "${peers[@]}"; do
     *) echo "peers.sh: unknown peer '$peer': horovod, horovod_tuned or ddp" >&2; exit 2 ;;
   esac
 done
-# As for large messages; see docs/performance.md.
+# Open MPI's tuning for large messages; see docs/performance.md.
 tuned=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 5
   --mca coll_tuned_allreduce_algorithm_segmentsize 524288)
 
@@ -42,7 +42,7 @@ run_horovod_tuned() { run_horovod "${tuned[@]}"; }
 # shellcheck disable=SC2317
 run_ddp() { mpirun -np "$ranks" "$python" "$here/ddp_gradients.py" "$file" | tail -n 1; }
 
-# measure NAME: sets `took` to the microseconds of run_NAME; says why there are none.
+# measure NAME: sets `took` to the microseconds of run_NAME; on failure reports the reason.
 measure() {
   local status=0
   took=$("run_$1" 2>"$errors") || status=$?

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The speed of reductions in GB/s, counting the bytes of the inputs and of the output, per element
-// type and number of inputs, beside the scalar code in the same run. Then conversions. Usage:
-// bench-reduce [KIB]   the size of one input; default: 256, which stays in the cache.
+// type and number of inputs, compared with scalar code in the same run. Then the speed of
+// conversions. Usage: bench-reduce [KIB], the size of one input; default: 256, which stays in the
+// cache.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,7 +29,7 @@ constexpr Type types[] = {{"f32", kolo::DType::f32}, {"f64", kolo::DType::f64},
                           {"i8", kolo::DType::i8},   {"i32", kolo::DType::i32},
                           {"i64", kolo::DType::i64}};
 
-/// The best of several rounds: the least disturbed one on a machine that others use too.
+/// The best of several rounds, because other programs on the machine disturb it least.
 template <typename Work>
 double gigabytes_per_second(std::size_t bytes, Work work) {
   using Nanoseconds = std::chrono::duration<double, std::nano>;

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Allgathers and reducescatters between two emulated hosts with two ranks each, by one or two builds of
-# Kolo and by MPI. Prints the rows of rows_between_hosts.csv: medians of rounds that alternate, in
+# Allgathers and reducescatters between two emulated hosts with two ranks each, by one or two builds
+# of Kolo and by MPI. Prints the rows of rows_between_hosts.csv: medians of alternating rounds, in
 # milliseconds. Needs root for the hosts.
 # Usage: rows_between_hosts.sh PROGRAMS [BEFORE [ROUNDS]]
 #   PROGRAMS  directory of kolo-perf and link_emulator
 #   BEFORE    directory of another build's kolo-perf ("": none)
-#   ROUNDS    (5)
+#   ROUNDS    number of rounds (5)
 # Environment:
 #   KOLO_BENCH_MBITS  links, megabits per second in each direction ("1000")
 set -euo pipefail

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and time of Adam with whole and with sharded state: 25 million f32 parameters in 25
+// Memory and time of Adam with replicated and with sharded state: 25 million f32 parameters in 25
 // layers.
 //
 //   mpirun -np 2 bench-sharded [--layers 25] [--width 1000] [--batch-size 8] [--steps 10]
 //
-// Memory is that of rank 0's process beyond what it had before the optimizer was made: after a
-// backward pass, and the most at any time in the steps. Shared memory is not counted. Beside it
-// stand the bytes that the formula gives for the state and the gradients. The time of a step is
-// that of forward, backward and step on the slowest rank, the median.
+// Memory is that of rank 0's process beyond its size before the optimizer was created: after a
+// backward pass, and the peak during the steps. Shared memory is not counted. For comparison, the
+// output has the bytes that the formula gives for the state and the gradients. The time of a step
+// is the median of forward, backward and step on the slowest rank.
 #include <ATen/core/ivalue.h>
 #include <malloc.h>
 #include <torch/nn/module.h>
@@ -67,7 +67,7 @@ struct Layers : torch::nn::Module {
   std::vector<torch::Tensor> weights;
 };
 
-/// In bytes, of this process, without memory that it shares with others.
+/// The resident memory of this process in bytes, without shared memory.
 std::int64_t resident() {
   std::ifstream file("/proc/self/statm");
   std::int64_t size = 0;
@@ -77,7 +77,7 @@ std::int64_t resident() {
   return (pages - shared) * 4096;
 }
 
-/// The most of it since the last call, with what is shared.
+/// The peak of the resident memory since the last call, with shared memory.
 std::int64_t peak_and_reset() {
   std::int64_t kilobytes = 0;
   std::ifstream file("/proc/self/status");

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What small tensors cost with two builds of Kolo, in alternating runs on one host: an allreduce of 4 bytes
-# whose ranks sleep, and 1000 tensors of 1 KiB. Prints the rows of small_against_revision.csv: the median of
-# each build's runs in microseconds, and of the ratios of a round, the second build's to the first's, with the
-# least and the greatest.
+# Compares the cost of small tensors in two builds of Kolo, in alternating runs on one host: an
+# allreduce of 4 bytes whose ranks sleep while they wait, and 1000 tensors of 1 KiB. Prints the rows
+# of small_against_revision.csv: the median of each build's runs in microseconds, and of the ratio
+# of the second build's time to the first's in a round, with its minimum and maximum.
 # Usage: small_against_revision.sh OLD NEW [ROUNDS]
-#   OLD, NEW  kolo-perf
-#   ROUNDS    (9)
+#   OLD, NEW  the two kolo-perf programs
+#   ROUNDS    number of rounds (9)
 set -euo pipefail
 old=$1 new=$2 rounds=${3:-9}
 
-column() { # NAME, of kolo-perf's CSV: the greatest of its values
+column() {  # NAME; prints the maximum of a column of kolo-perf's CSV
   awk -F , -v name="$1" '
     NR == 1 { for (i = 1; i <= NF; ++i) if ($i == name) column = i; next }
     $column > most { most = $column } END { print most }'
@@ -21,7 +21,7 @@ tensors() { mpirun -np "$2" "$1" --gradients 1000x1KB --memory private --iterati
 compare() { # WHAT FUNCTION RANKS
   local round
   for ((round = 1; round <= rounds; ++round)); do
-    # Each is the first in every second round.
+    # The order alternates, so that a drift of the machine's speed favors neither build.
     if ((round % 2 == 1)); then
       before=$("$2" "$old" "$3") after=$("$2" "$new" "$3")
     else

@@ -3,7 +3,7 @@
 //
 //   mpirun -np N bench-start-up mpi | kolo
 //
-// `mpi`: with MPI alone; `kolo`: with a session of Kolo, over MPI.
+// `mpi`: with MPI alone; `kolo`: with a Kolo session, which uses MPI.
 #include <mpi.h>
 
 #include <cstdio>

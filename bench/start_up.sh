@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# How long a job takes that only starts, meets at a barrier and ends, on one host: with MPI alone, and
-# with a session of Kolo. Prints CSV: medians of rounds that alternate, in seconds, and the median of
+# The time of a job that only starts, meets at a barrier and ends, on one host: with MPI alone, and
+# with a session of Kolo. Prints CSV: medians of alternating rounds in seconds, and the median of
 # the rounds' differences.
 # Usage: start_up.sh BENCH_START_UP [ROUNDS [RANKS]]
-#   ROUNDS  (5)
-#   RANKS   "2 4 16 64"
+#   ROUNDS  number of rounds (5)
+#   RANKS   numbers of ranks ("2 4 16 64")
 set -euo pipefail
 program=$1 rounds=${2:-5} ranks=${3:-2 4 16 64}
 

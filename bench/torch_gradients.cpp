@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward pass of LibTorch that computes nothing but makes all gradients of a model, on several
-// ranks: without reduction, and reduced in ordinary and in shared memory.
+// A LibTorch backward pass that only creates all gradients of a model, on several ranks: without
+// reduction, and reduced in private and in shared memory.
 //
 //   mpirun -np 2 bench-torch-gradients --gradients FILE [--steps 5] [--rounds 10]
 //
@@ -29,7 +29,7 @@
 
 namespace {
 
-/// Its gradient is new memory, filled with one number.
+/// A function without computation: its gradient is new memory, filled with one number.
 struct MakeGradient : torch::autograd::Function<MakeGradient> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context,
                                const torch::Tensor& parameter) {
@@ -62,7 +62,7 @@ class Parameters : public torch::nn::Module {
     milliseconds_ =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   }
-  /// Of the last pass.
+  /// The time of the last pass.
   [[nodiscard]] double milliseconds() const { return milliseconds_; }
 
   void require(double value) const {

@@ -3,7 +3,8 @@
 
 include(KoloGpuArchitectures)
 
-# A project that adds Kolo as a subdirectory links the packages that Kolo links.
+# Imported targets are global, because a project that adds Kolo as a subdirectory links them through
+# Kolo's targets.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 
 set(KOLO_HAVE_CUDA OFF)
@@ -19,7 +20,7 @@ if(NOT KOLO_WITH_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_
     kolo_default_gpu_architectures("${CUDAToolkit_VERSION}" architectures)
     if(PROJECT_IS_TOP_LEVEL)
       set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPUs that kernels are compiled for")
-    else()  # another project chooses its own
+    else()  # another project chooses its own architectures
       set(CMAKE_CUDA_ARCHITECTURES "${architectures}")
     endif()
     unset(architectures)
@@ -49,7 +50,8 @@ if(KOLO_HAVE_CUDA AND NOT KOLO_WITH_NCCL STREQUAL "OFF")
     set(KOLO_HAVE_NCCL ON)
   endif()
 endif()
-# The library is loaded when a program needs it: this is where to look for it last.
+# NCCL is loaded when a program needs it. The folder of this file is the last place to search for
+# it.
 if(KOLO_HAVE_NCCL AND KOLO_NCCL_LIBRARY)
   set(kolo_nccl_file "${KOLO_NCCL_LIBRARY}")
 else()

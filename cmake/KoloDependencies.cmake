@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds the packages that Kolo is built from. Nothing is downloaded. The minimum versions are the oldest
-# that Kolo is tested with, Debian 12's; of zlib, the first that has crc32_z().
+# Finds the packages that Kolo is built from. Nothing is downloaded. Minimum versions are the oldest
+# that Kolo is tested with, those of Debian 12; for zlib it is the first version with crc32_z().
 
-# Without it, kolorun, torchrun or srun starts the ranks, and libfabric carries data between hosts.
+# Without MPI, kolorun, torchrun or srun starts the ranks, and libfabric carries data between hosts.
 set(KOLO_HAVE_MPI OFF)
-set(kolo_file_sets HEADERS)  # of installed headers
+set(kolo_file_sets HEADERS)  # file sets of installed headers
 if(KOLO_WITH_MPI STREQUAL "ON")
   find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
 elseif(KOLO_WITH_MPI STREQUAL "AUTO")
@@ -30,7 +30,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(KOLO_HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 find_package(nlohmann_json 3.11 REQUIRED)  # headers only
 
-# Not for the library itself. Whatever lacks one of these is left out: see kolo_leave_out().
+# Packages that the library itself does not need. Parts that lack one are left out: see
+# kolo_leave_out().
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_EXAMPLES OR KOLO_BUILD_TESTS)
   find_package(CLI11 2.1 QUIET)
   find_path(KOLO_PROTOZERO_INCLUDE_DIR protozero/pbf_message.hpp) # headers only, without a package
@@ -40,7 +41,8 @@ if(KOLO_BUILD_TESTS)
   find_package(GTest 1.12 QUIET)
 endif()
 
-# Headers and compiler only: FlatBuffers is not linked, so that an installed Kolo does not need it.
+# FlatBuffers is used by its headers and its compiler only. It is not linked, so an installed Kolo
+# does not need it.
 find_path(KOLO_FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h)
 find_program(KOLO_FLATC flatc)
 mark_as_advanced(KOLO_FLATBUFFERS_INCLUDE_DIR KOLO_FLATC)
@@ -49,7 +51,7 @@ if(NOT KOLO_FLATBUFFERS_INCLUDE_DIR OR NOT KOLO_FLATC)
     "On Debian: apt install libflatbuffers-dev flatbuffers-compiler")
 endif()
 
-# Headers only: the library is loaded when a session needs it.
+# libfabric is used by its headers only: the library is loaded when a session needs it.
 set(KOLO_HAVE_FABRIC OFF)
 if(NOT KOLO_WITH_FABRIC STREQUAL "OFF")
   find_path(KOLO_FABRIC_INCLUDE_DIR rdma/fabric.h)
@@ -82,7 +84,8 @@ if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
     set(KOLO_TORCH_FLAGS "${TORCH_CXX_FLAGS}")
   endblock()
 endif()
-# Checked here: the package of PyTorch's wheel answers no find_package() with a version.
+# The version is checked here, because the package of PyTorch's wheel does not accept a version in
+# find_package().
 if(KOLO_HAVE_TORCH AND KOLO_TORCH_VERSION VERSION_LESS 1.13)
   set(KOLO_HAVE_TORCH OFF)
   kolo_leave_out(KOLO_WITH_TORCH "LibTorch" "LibTorch 1.13 or newer" libtorch-dev)

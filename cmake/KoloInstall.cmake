@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` installs, in components: the shared libraries, what one compiles against, and
-# the programs. find_package(kolo) gives kolo::kolo and, where it was built, kolo::torch; pkg-config
+# The components that `cmake --install` installs: shared libraries, files to compile against, and
+# programs. find_package(kolo) provides kolo::kolo and, if it was built, kolo::torch; pkg-config
 # finds kolo and kolo-torch.
 include(CMakePackageConfigHelpers)
 
@@ -26,7 +26,8 @@ function(kolo_install target prefix export)
 endfunction()
 
 kolo_install(kolo "" koloTargets ${kolo_file_sets})
-# In a file of its own, which is read only where LibTorch is found too.
+# The targets of kolo::torch are in a file of their own, which is read only if LibTorch is found
+# too.
 if(KOLO_HAVE_TORCH)
   kolo_install(kolo_torch torch_ koloTorchTargets HEADERS)
 endif()
@@ -41,13 +42,14 @@ if(TARGET kolorun)
   include(KoloManPages)
 endif()
 
-# A static library asks its users to link what it uses.
+# Users of a static library must link its dependencies.
 set(KOLO_IS_STATIC ON)
 if(BUILD_SHARED_LIBS)
   set(KOLO_IS_STATIC OFF)
 endif()
-# On Debian, mpicxx is a link that the administrator sets to that of an MPI, and this one to a program
-# that looks at its name.
+# On Debian, mpicxx is a symbolic link that the administrator points to the wrapper of one MPI. That
+# wrapper is again a link, to a program that depends on the name by which it is called, so links are
+# followed only as long as the target is named like an MPI compiler.
 set(kolo_mpi_compiler "${MPI_CXX_COMPILER}")
 while(IS_SYMLINK "${kolo_mpi_compiler}")
   file(READ_SYMLINK "${kolo_mpi_compiler}" target)
@@ -71,7 +73,7 @@ include(KoloPkgConfig)
 if(KOLO_PACKAGES)
   include(KoloPackages)
 else()
-  # CMAKE_INSTALL_DOCDIR is that of the top project.
+  # The path is not CMAKE_INSTALL_DOCDIR, which is that of the top project.
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/kolo"
     COMPONENT kolo_development)
 endif()

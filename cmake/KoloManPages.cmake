@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages of the programs, made from what they print for --help.
+# Manual pages of the programs, generated from their --help.
 find_program(KOLO_HELP2MAN help2man)
 find_program(KOLO_GZIP gzip)
 mark_as_advanced(KOLO_HELP2MAN KOLO_GZIP)
@@ -24,7 +24,7 @@ foreach(page IN ITEMS
     continue()
   endif()
   set(file "${PROJECT_BINARY_DIR}/man/${program}.1")
-  # Lines of examples stay lines.
+  # Keeps the line breaks of examples.
   add_custom_command(OUTPUT "${file}.gz"
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${PROJECT_BINARY_DIR}/man"
     COMMAND "${KOLO_HELP2MAN}" --no-info --locale=C.UTF-8 "--name=${page}"

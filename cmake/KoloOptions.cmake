@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The options, and what Kolo sets only when it is not part of another project.
+# Kolo's options, and the settings that apply only if Kolo is not part of another project.
 
 # kolo_choice(<option> <default> <help>): an option that is AUTO, ON or OFF.
-#   AUTO: whatever lacks a package is left out, and a line of the output says so.
+#   AUTO: parts that lack a package are left out, and a line of the output says so.
 #   ON: a missing package is an error.
 function(kolo_choice option default help)
   set(${option} "${default}" CACHE STRING "${help}: AUTO (as far as its packages are found), ON or OFF")
   set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
-  # CMake's other words for ON and OFF.
+  # CMake's other words for ON and OFF are accepted too.
   string(TOUPPER "${${option}}" value)
   if(value MATCHES "^(1|TRUE|YES|Y)$")
     set(value ON)
@@ -23,8 +23,8 @@ function(kolo_choice option default help)
   endif()
 endfunction()
 
-# kolo_leave_out(<option> <part> <missing> <Debian packages>): <part>, which <option> governs, is not
-# built because <missing> was not found.
+# kolo_leave_out(<option> <part> <missing> <Debian packages>): reports that <part>, which <option>
+# controls, is not built because <missing> was not found.
 function(kolo_leave_out option part missing packages)
   set(reason "${missing} was not found (on Debian: apt install ${packages})")
   if(${option} STREQUAL "ON")
@@ -33,7 +33,7 @@ function(kolo_leave_out option part missing packages)
   message(STATUS "Kolo: without ${part}: ${reason}")
 endfunction()
 
-# A project that adds Kolo as a subdirectory wants the library.
+# A project that adds Kolo as a subdirectory needs only the library.
 if(PROJECT_IS_TOP_LEVEL)
   set(kolo_build_default AUTO)
 else()
@@ -53,7 +53,8 @@ option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)
 set(KOLO_MAINTAINER "Kolo developers <kolo@example.org>" CACHE STRING
   "Name and address of who made the Debian packages")
-# Files of another project's dependency rarely change, so what counts is the build from scratch.
+# A project that depends on Kolo rarely changes its files, so the time of a full build matters most
+# there.
 set(kolo_unity_default ON)
 if(PROJECT_IS_TOP_LEVEL)
   set(kolo_unity_default OFF)

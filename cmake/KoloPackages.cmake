@@ -30,12 +30,12 @@ set(kolo_devices "cores or hosts, over MPI, libfabric and shared memory")
 if(KOLO_HAVE_NCCL)
   set(kolo_devices "GPUs, cores or hosts, over NCCL, MPI and shared memory")
 endif()
-# kolo_package(<component> <name> <section> <what it has>)
+# kolo_package(<component> <name> <section> <contents>)
 function(kolo_package component name section has)
   string(TOUPPER ${component} key)
   set(CPACK_DEBIAN_${key}_PACKAGE_NAME ${name} PARENT_SCOPE)
   set(CPACK_DEBIAN_${key}_PACKAGE_SECTION ${section} PARENT_SCOPE)
-  # cpack puts the project's description before it, as the summary.
+  # cpack puts the project's description before this one, as the summary.
   set(CPACK_COMPONENT_${key}_DESCRIPTION "Kolo reduces the gradients of C++ programs that train one model on several
 ${kolo_devices}, while they are
 computed.
@@ -48,7 +48,7 @@ ${has}" PARENT_SCOPE)
     "${PROJECT_BINARY_DIR}/packages/changelog.gz" DESTINATION "${folder}" COMPONENT ${component})
 endfunction()
 
-# With SOURCE_DATE_EPOCH the same sources give the same packages.
+# With SOURCE_DATE_EPOCH set, the same sources give identical packages.
 string(TIMESTAMP kolo_date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 configure_file("${PROJECT_SOURCE_DIR}/packaging/debian/changelog.in"
   "${PROJECT_BINARY_DIR}/packages/changelog.Debian" @ONLY)
@@ -80,10 +80,11 @@ set(CPACK_DEBIAN_KOLO_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev, kolo-tools")
 set(CPACK_DEBIAN_KOLO_TORCH_DEVELOPMENT_PACKAGE_DEPENDS
   "libkolo-dev ${same}, libkolo-torch${kolo_so_version} ${same}, libtorch-dev")
 set(CPACK_DEBIAN_KOLO_TOOLS_PACKAGE_RECOMMENDS "mpi-default-bin")
-# Loaded at run time, so that dpkg-shlibdeps does not see it.
+# libfabric is loaded at run time, so dpkg-shlibdeps does not see it.
 set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17)")
 set(CPACK_DEBIAN_KOLO_TORCH_RUNTIME_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
-# Programs that link a library need its package, and the loader's cache must know the library.
+# Packages of programs that link a library depend on the library's package, and installing it
+# updates the loader's cache.
 function(kolo_library_package component library name)
   string(TOUPPER ${component} key)
   set(folder "${PROJECT_BINARY_DIR}/packages/${component}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# kolo.pc and kolo-torch.pc. For static libraries, `pkg-config --static` gives what they need.
+# Generates kolo.pc and kolo-torch.pc. For static libraries, `pkg-config --static` lists their
+# dependencies.
 
 # kolo_pkg_config(<name> <component>): installs cmake/<name>.pc.in, filled in.
 function(kolo_pkg_config name component)
@@ -10,7 +11,8 @@ function(kolo_pkg_config name component)
     DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT ${component})
 endfunction()
 
-# Relative to the file, so that an installation can be moved, unless a folder is an absolute path.
+# The prefix is relative to the .pc file, so that an installation can be moved, unless a folder is
+# an absolute path.
 set(kolo_pc_prefix "${CMAKE_INSTALL_PREFIX}")
 if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   file(RELATIVE_PATH kolo_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
@@ -23,13 +25,14 @@ foreach(kind IN ITEMS INCLUDE LIB)
   endif()
 endforeach()
 
-# A shared library has linked all of it.
+# A shared library has already linked its dependencies.
 if(NOT BUILD_SHARED_LIBS)
   set(kolo_pc_libraries "")
   if(KOLO_HAVE_MPI)
     list(JOIN MPI_CXX_LIBRARIES " " kolo_pc_libraries)
   endif()
-  # By its file: hwloc's own list for static libraries names packages that Debian's does not need.
+  # hwloc is named by its file, because its own list for static libraries names packages that
+  # Debian's hwloc does not need.
   list(JOIN KOLO_HWLOC_LINK_LIBRARIES " " hwloc)
   string(APPEND kolo_pc_libraries " ${hwloc} -lpthread")
   if(KOLO_HAVE_CUDA)
@@ -39,9 +42,9 @@ if(NOT BUILD_SHARED_LIBS)
 endif()
 kolo_pkg_config(kolo kolo_development)
 
-# LibTorch has no file of its own for pkg-config.
+# LibTorch has no pkg-config file.
 if(KOLO_HAVE_TORCH)
-  # torch-wheel/TorchConfig.cmake does without libtorch.so.
+  # torch-wheel/TorchConfig.cmake does not use libtorch.so.
   get_target_property(kolo_pc_torch torch TYPE)
   if(kolo_pc_torch STREQUAL "INTERFACE_LIBRARY")
     set(kolo_pc_torch "")

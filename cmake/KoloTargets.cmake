@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What Kolo's own targets have in common. Nothing in here reaches a user's targets.
+# Settings that Kolo's own targets share. Nothing in this file affects a user's targets.
 
-# An aggregate with a base needs no braces around what the base has, but clang 14 wants them.
+# clang 14 warns about aggregates with a base class whose members have no braces of their own, which
+# are not needed.
 add_library(kolo_warnings INTERFACE)
 set(kolo_warning_flags -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
   $<$<CXX_COMPILER_ID:Clang>:-Wno-missing-braces>
@@ -9,7 +10,8 @@ set(kolo_warning_flags -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -
 target_compile_options(kolo_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${kolo_warning_flags}>")
 
-# Linked publicly, but in the build tree only: whoever links an instrumented library needs it too.
+# Linked publicly but only in the build tree, because programs that link an instrumented library
+# need the sanitizer too.
 add_library(kolo_sanitizer INTERFACE)
 if(KOLO_SANITIZE STREQUAL "address")
   set(kolo_sanitizer_flags -fsanitize=address,undefined -fno-sanitize-recover=undefined)
@@ -31,14 +33,15 @@ math(EXPR kolo_torch_jobs "${kolo_memory_mb} / 3000")
 if(kolo_torch_jobs LESS 1)
   set(kolo_torch_jobs 1)
 endif()
-# Another project has its own list of pools, which may replace this one.
+# Another project has its own list of job pools, which may replace this one.
 if(PROJECT_IS_TOP_LEVEL)
   set_property(GLOBAL APPEND PROPERTY JOB_POOLS kolo_torch=${kolo_torch_jobs})
 endif()
 
-# kolo_own_target(<target>): C++20 and warnings; several files in each compilation if KOLO_UNITY says
-# so; few compilations at once if it uses LibTorch. Headers take most of the time, LibTorch's 6 to 25 s
-# in each file; a precompiled header saves only a third of that.
+# kolo_own_target(<target>): sets C++20 and warnings, compiles several files together if KOLO_UNITY
+# is ON, and limits parallel compilations of targets that use LibTorch. Headers take most of the
+# compile time, those of LibTorch 6 to 25 s per file; a precompiled header saves only a third of
+# that.
 function(kolo_own_target target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
@@ -52,8 +55,8 @@ function(kolo_own_target target)
   endif()
 endfunction()
 
-# kolo_library(<target> [<property> <value>]...): of one of the two libraries. Only names that are
-# marked KOLO_EXPORT can be seen from outside where it becomes a part of a shared library.
+# kolo_library(<target> [<property> <value>]...): settings of Kolo's two libraries. A shared library
+# that contains one of them exports only names that are marked KOLO_EXPORT.
 function(kolo_library target)
   set_target_properties(${target} PROPERTIES
     LINKER_LANGUAGE CXX
@@ -64,9 +67,9 @@ function(kolo_library target)
     ${ARGN})
 endfunction()
 
-# kolo_add_shared(<target> <file set>...): the target <target>_shared, a shared library made of the
-# objects of the static one, and kolo::<name>, which is one of both as BUILD_SHARED_LIBS says. The
-# caller says what the shared one links.
+# kolo_add_shared(<target> <file set>...): adds <target>_shared, a shared library of the static
+# library's objects, and the alias kolo::<name> for the one that BUILD_SHARED_LIBS selects. The
+# caller links the dependencies of the shared one.
 function(kolo_add_shared target)
   add_library(${target}_shared SHARED)
   get_target_property(name ${target} EXPORT_NAME)
@@ -77,7 +80,7 @@ function(kolo_add_shared target)
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   add_dependencies(${target}_shared ${target})
-  # By its file: the static library's own dependencies must not come along.
+  # The static library is named by its file, so that its dependencies are not linked too.
   target_link_libraries(${target}_shared
     PRIVATE -Wl,--whole-archive $<TARGET_FILE:${target}> -Wl,--no-whole-archive
     PUBLIC $<BUILD_INTERFACE:kolo_sanitizer>)
@@ -92,7 +95,7 @@ function(kolo_add_shared target)
     target_sources(${target}_shared PUBLIC
       FILE_SET ${file_set} TYPE HEADERS BASE_DIRS ${folders} FILES ${files})
   endforeach()
-  # In Kolo's own build all programs link the static one, since tests use what it has inside.
+  # Programs in Kolo's own build link the static library, since tests use its internals.
   if(BUILD_SHARED_LIBS AND NOT PROJECT_IS_TOP_LEVEL)
     add_library(kolo::${name} ALIAS ${target}_shared)
   else()
@@ -103,9 +106,9 @@ function(kolo_add_shared target)
   endif()
 endfunction()
 
-# kolo_vector_sources(<file>...): of the target kolo, in the current folder: loops over elements, and
-# what is compiled for each instruction set. Vectors give the bits that scalars give: neither may
-# fuse a multiplication with an addition.
+# kolo_vector_sources(<file>...): sources of the target kolo in the current folder with loops over
+# elements, some compiled once per instruction set. Vector and scalar code must give the same bits,
+# so neither may fuse a multiplication with an addition.
 function(kolo_vector_sources)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY kolo PROPERTIES
     COMPILE_OPTIONS "-ffp-contract=off;$<$<CONFIG:RelWithDebInfo>:-O3>"

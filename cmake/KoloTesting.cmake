@@ -10,10 +10,10 @@
 #   that need MPI. RANKS_PER_HOST: each n ranks count as one host, in `<kind>.x.kolorun.hosts<n>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
 #                       [ENVIRONMENT NAME=value ...] [KOLORUN | NEEDS_MPI] COMMAND target [args...])
-#   Runs any program under mpirun; in a build without MPI under kolorun, unless NEEDS_MPI says that
-#   this is no use. STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular
-#   expression that a line of standard output or error must match; with STATUS any, the whole output,
-#   joined to one line, must match. KOLORUN: under kolorun instead, as `<kind>.x.kolorun.np<N>`.
+#   Runs any program under mpirun; in a build without MPI under kolorun, unless NEEDS_MPI is given.
+#   STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular expression that a line of
+#   standard output or error must match; with STATUS any, the whole output, joined to one line, must
+#   match. KOLORUN: runs under kolorun instead, as `<kind>.x.kolorun.np<N>`.
 # kolo_add_mpi_script(NAME x KIND mpi SCRIPT x.sh RANKS 1 2 ... PROGRAMS target ...)
 #   Runs a script of the current folder, as `<kind>.x.np<N>`. Its arguments are expect.sh, the
 #   programs, a working directory, and the command that starts N ranks.
@@ -21,8 +21,8 @@
 #   Runs a program that already has entries again, as `mpi.x.hosts<n>.np<N>`: each n ranks count as
 #   one host.
 #
-# In a build without MPI, what would be started by mpirun is started by kolorun if it is a script or a
-# program on made-up hosts, and left out if it is a test or a variant of one.
+# In a build without MPI, scripts and programs on made-up hosts start under kolorun instead of
+# mpirun; tests and variants of tests that need mpirun are left out.
 #
 # A test's label is its kind, and the target kolo_tests_<kind> builds all tests of a kind. Tests can
 # include private headers and use the libraries that Kolo links.
@@ -49,10 +49,11 @@ set(kolo_test_environment
   KOLO_FLIGHT_RECORDER_DIR=off
   ASAN_OPTIONS=detect_leaks=0)
 
-# MPICH's mpiexec kills the other ranks when a signal ends one, before they can report it. Disabled with
-# it: what has options of Open MPI's mpirun, what kills by process number, what waits for a report of
-# another host or names all survivors, since the first rank that has reported the loss aborts the job, and
-# what sends the ranks a signal by mpirun: SIGUSR2 ends mpiexec.
+# MPICH's mpiexec kills the other ranks when a signal ends one, before they can report it. Tests
+# that are disabled with MPICH: those with options of Open MPI's mpirun; those that kill by process
+# number; those that wait for a report of another host or name all survivors, since the first rank
+# that has reported the loss aborts the job; and those that signal ranks through mpirun, since
+# SIGUSR2 ends mpiexec.
 set(kolo_not_with_mpich
   "faults|gpu_check.dry_run|cifar10_killed|small_dev_shm.killed|killed.*hosts2|recordings.signalled")
 string(APPEND kolo_not_with_mpich "|recordings.killed.np[34]|mpi.departure.killed[a-z_]*.rank[01].np4"
@@ -66,7 +67,8 @@ if(KOLO_HAVE_MPI)
   endif()
 endif()
 
-# What starts ranks: mpirun or, in a build without MPI, kolorun. Without both there are no such tests.
+# The launcher of ranks: mpirun or, in a build without MPI, kolorun. Without both there are no such
+# tests.
 set(kolo_launcher "")
 if(KOLO_HAVE_MPI)
   set(kolo_launcher "${MPIEXEC_EXECUTABLE}")
@@ -74,8 +76,8 @@ elseif(TARGET kolorun)
   set(kolo_launcher "$<TARGET_FILE:kolorun>")
 endif()
 
-# kolo_start_ranks(<variable> <name of the test> <ranks>): the command, to which a program is added. If
-# the test kills a rank, the others live on. Empty if nothing can start ranks.
+# kolo_start_ranks(<variable> <name of the test> <ranks>): sets the command to which a program is
+# appended. If the test kills a rank, the other ranks keep running. Empty if there is no launcher.
 function(kolo_start_ranks variable name ranks)
   set(command "")
   if(kolo_launcher)
@@ -113,8 +115,8 @@ function(kolo_test_entry name kind processors)
   endif()
 endfunction()
 
-# kolo_may_skip(<test>...): 77 as exit status means that something is missing here. A test that was not
-# added, for lack of a launcher, may be among them.
+# kolo_may_skip(<test>...): exit status 77 means that something is missing on this machine. The list
+# may contain tests that were not added, for lack of a launcher.
 function(kolo_may_skip)
   foreach(name IN LISTS ARGN)
     if(TEST ${name})

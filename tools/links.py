@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-# Not the documents of this repository.
+# Folders without documents of this repository.
 LEFT_OUT = {"build", ".cache", ".deps", ".git", "data"}
 
 
@@ -19,7 +19,7 @@ def prose(path):
 
 
 def anchor(heading):
-    """The name by which a link finds a heading, as GitHub and GitLab make it."""
+    """The anchor of a heading, as GitHub and GitLab derive it."""
     heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 

@@ -30,7 +30,7 @@ PLACE = re.compile(r"`([^`\s]+)`\s+(?:in|of)\s+`([^`\s]+)`")
 
 
 class Tree:
-    """The files below a folder, and the words in those of the sources."""
+    """The files below a folder, and the words in the source files among them."""
 
     def __init__(self, root):
         self.root = root
@@ -44,7 +44,7 @@ class Tree:
                     self.words[relative / name] = words_of(Path(folder) / name)
 
     def files(self, path):
-        """Of the files of the sources, those that a path or a file name stands for."""
+        """The source files to which a path or a file name refers."""
         pattern = pattern_of(path)
         return [file for file in self.words
                 if fnmatch.fnmatch(str(file) if "/" in path else file.name, pattern)]

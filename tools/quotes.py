@@ -4,15 +4,14 @@
 
     <!-- quote: examples/basics/quickstart.cpp -->
 
-consists of lines of that file, in its order; they may be broken elsewhere. In a recorded output, lines that begin with "# "
-are comments. A line "..." stands for lines that are left
-out. Comments at the ends of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the
-lines that it leaves or adds are lines of the file, and after the mark
+consists of lines of that file, in the file's order; line breaks may differ. In a recorded output, lines that begin with
+"# " are comments. A line "..." stands for omitted lines. Comments at the ends of lines, lines with only a comment, empty
+lines and indentation do not count. In a diff, unchanged and added lines are lines of the file, and after the mark
 
     <!-- quote: distributed.cpp from single_process.cpp -->
 
-the lines that it leaves or removes are lines of the second file. Every page of the user guide, as docs/README.md lists it, has at least
-one quote.
+unchanged and removed lines are lines of the second file. Every page of the user guide, as docs/README.md lists it, has
+at least one quote.
 
 Usage: quotes.py [ROOT]
 """
@@ -26,7 +25,7 @@ COMMENT[".txt"] = "# "  # recorded outputs, which have "Iter #1"
 
 
 def lines_of(text, comment):
-    """The lines that count, without what does not count in them."""
+    """The lines to compare, without comments and indentation."""
     for line in text.splitlines():
         line = re.split(rf"(?:^|\s){re.escape(comment)}(?!SBATCH)", line, maxsplit=1)[0]
         line = " ".join(line.split())
@@ -42,7 +41,7 @@ def find(chunk, text, begin):
 
 
 def differs(block, path):
-    """What is wrong with a quote of a file, or None."""
+    """The error in a quote of a file, or None."""
     if not path.is_file():
         return "there is no such file"
     comment = COMMENT.get(path.suffix, "#")
@@ -72,7 +71,7 @@ def side(diff, dropped):
 
 
 def quote_errors(root, found):
-    """What is wrong with a block and the files that its mark names."""
+    """The errors in a block, compared with the files that its mark names."""
     new, old, language, block = found.groups()
     parts = [(new, side(block, "-") if language == "diff" else block)]
     if old:
@@ -90,7 +89,7 @@ def user_guide(root):
 
 
 def has_example(page):
-    """Whether it quotes a file that is built or compared, and not only recorded outputs."""
+    """Whether the page quotes a source file, and not only recorded outputs."""
     return re.search("^<!-- quote: (?!docs/measurements/)", page.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 

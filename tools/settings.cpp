@@ -29,7 +29,7 @@ constexpr std::string_view end_marker = "<!-- kolo-settings: end -->\n";
 
 std::string code(std::string_view text) { return fmt::format("`{}`", text); }
 
-/// What a value may be, and the default; as the columns of the document have them.
+/// A setting's valid values and its default, as the columns of the document show them.
 struct Columns {
   std::string values;
   std::string initially;
@@ -110,7 +110,7 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The document as it should be.
+/// The document with an up-to-date table.
 std::string with_table(const std::string& document) {
   const std::size_t begin = document.find(begin_marker);
   const std::size_t end = document.find(end_marker);

@@ -39,7 +39,7 @@ MPI = re.compile(
     r"|src/session/job/mpi_environment\.cpp|src/session/job/mpi_rendezvous\.[ch]pp"
     r"|src/session/startup/over_mpi\.cpp|src/transport/mpi_transport\.[ch]pp")
 
-# Comments, and what may contain their signs without being one. An apostrophe after a letter or digit
+# Comments, and the literals that may contain `//` or `/*`. An apostrophe after a letter or digit
 # is a digit separator.
 TOKEN = re.compile(
     r"""(?P<comment>//(?:\\\n|[^\n])*|/\*.*?\*/)"""
@@ -50,7 +50,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILIN
 
 
 def without_comments(text):
-    """The text without its comments; line breaks stay, so that line numbers do."""
+    """The text without its comments. Line breaks stay, so that line numbers do not change."""
     def blank(match):
         if match["comment"] is None:
             return match[0]
@@ -105,11 +105,11 @@ class Tree:
         return Tree(files, table)
 
     def _find_targets(self):
-        """Maps what an #include may say to a file."""
+        """Maps the texts of #include lines to files."""
         targets = {}
         for path in self.code:
             name = path.removesuffix(".in")
-            if name.endswith(".fbs"):  # the header that flatc makes of it
+            if name.endswith(".fbs"):  # the header that flatc generates from it
                 name = name.removesuffix(".fbs") + "_generated.h"
                 targets[name.rsplit("/", 1)[-1]] = path
             targets[name.split("/", 1)[1]] = path
@@ -226,7 +226,7 @@ def cycles(edges):
 
 
 def check(tree):
-    """What is wrong, as lines of text."""
+    """The violations of the rules, as lines of text."""
     if tree.table is None:
         return [f"{TABLE}: is missing"]
     rows = read_table(tree.table)
@@ -257,7 +257,7 @@ def check(tree):
 
 
 def check_mpi(tree):
-    """Which files include mpi.h although they are built without MPI too."""
+    """The files that include mpi.h although a build without MPI has them too."""
     errors = []
     for path, code in sorted(tree.code.items()):
         if MPI.fullmatch(path):
@@ -307,7 +307,7 @@ def measures(tree):
     in_cycles = cycles(arrows)
     longest = functions(tree)
     code = {path: code_lines(text) for path, text in tree.code.items()}
-    # The line that names the license explains nothing.
+    # The line that names the license does not count as a comment.
     comments = {path: code_lines(tree.files[path]) - lines - ("SPDX-License-Identifier" in tree.files[path])
                 for path, lines in code.items()}
     of_cpp = [path for path in code if path.endswith((".cpp", ".cu"))]

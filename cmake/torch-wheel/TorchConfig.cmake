@@ -2,9 +2,10 @@
 # LibTorch from PyPI's wheel. Set KOLO_TORCH_WHEEL to the wheel's folder `torch`.
 #
 # The wheel's own package requires a complete CUDA toolkit. This one needs only libtorch_cpu and libc10,
-# which load two small CUDA libraries from beside the wheel (../nvidia/cu13/lib: see `./dev torch2`).
-# For GPUs it adds libc10_cuda and libtorch_cuda if the wheel has them and Kolo has found CUDA; they
-# load their own dependencies from beside the wheel.
+# which load two small CUDA libraries from a folder next to the wheel (../nvidia/cu13/lib: see
+# `./dev torch2`).
+# For GPUs it adds libc10_cuda and libtorch_cuda if the wheel has them and Kolo has found CUDA;
+# these load their own dependencies from folders next to the wheel.
 
 set(KOLO_TORCH_WHEEL "${KOLO_TORCH_WHEEL}" CACHE PATH "The folder `torch` of an unpacked PyTorch wheel")
 
@@ -36,7 +37,7 @@ if(Torch_FOUND AND NOT TARGET torch)
   add_library(c10 SHARED IMPORTED)
   set_target_properties(c10 PROPERTIES
     IMPORTED_LOCATION "${KOLO_TORCH_WHEEL_C10_LIBRARY}")
-  # The names of LibTorch's own package.
+  # The target names are those of LibTorch's own package.
   add_library(torch_cpu SHARED IMPORTED)
   add_library(torch INTERFACE IMPORTED)
   set_property(TARGET torch PROPERTY INTERFACE_LINK_LIBRARIES torch_cpu)
@@ -52,7 +53,8 @@ if(Torch_FOUND AND NOT TARGET torch)
       INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined"
       INTERFACE_LINK_LIBRARIES "c10")
   endif()
-  # No symbol of it is used, but loading it registers GPUs with LibTorch.
+  # libtorch_cuda is linked although no symbol of it is used: loading it registers GPUs with
+  # LibTorch.
   if(TARGET c10_cuda AND KOLO_TORCH_WHEEL_CUDA_LIBRARY)
     set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES
       "-Wl,--no-as-needed,${KOLO_TORCH_WHEEL_CUDA_LIBRARY},--as-needed" c10_cuda)

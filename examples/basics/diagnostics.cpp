@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session records: a timeline of some steps, a flight record, statistics. Writes files into
-// the directory that is its argument. Run as: mpirun -np 2 diagnostics DIRECTORY
+// The records of a session: a timeline of ten steps, a flight record, and statistics. The files go
+// to the directory given as the argument. Run as: mpirun -np 2 diagnostics DIRECTORY
 #include <kolo/kolo.hpp>
 
 #include <exception>

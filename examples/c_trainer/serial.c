@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer as it was: one process, plain C. parallel.cpp is the same program on many ranks. */
+/* The original trainer: one process, plain C. parallel.cpp is the same program on many ranks. */
 #include <stdio.h>
 
 #include "network.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line says.
+// The command line's options.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Options : SharedOptions {
   Options() { epochs = 25; }
 
   std::filesystem::path download{};
-  std::int64_t epochs_total = 0;  ///< Of all ranks together; 0: each rank has `epochs`.
+  std::int64_t epochs_total = 0;  ///< Summed over all ranks; 0: each rank trains for `epochs`.
   double learning_rate = 1e-4;
   std::filesystem::path save{};
   std::int64_t save_every = 0;
@@ -27,7 +27,8 @@ struct Options : SharedOptions {
   std::string compression = "none";  ///< Of gradients: none, fp16, bf16, int8 or power-sgd.
 };
 
-/// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.
+/// Parses the command line. Returns no options if --help was given, which rank 0 prints. Throws
+/// std::runtime_error.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace cifar10

@@ -15,7 +15,7 @@
 namespace cifar10 {
 namespace {
 
-constexpr double decay = 1e-6;  // of the learning rate per step: the inverse time decay of Keras
+constexpr double decay = 1e-6;  // learning rate decay per step: the inverse time decay of Keras
 
 kolo::LearningRateSchedule make_schedule(double learning_rate, std::int64_t steps_per_epoch) {
   // KOLO: n ranks have n times larger batches, so the rate grows to n times its value during the
@@ -29,8 +29,8 @@ kolo::LearningRateSchedule make_schedule(double learning_rate, std::int64_t step
 
 std::int64_t signed_of(std::size_t size) { return static_cast<std::int64_t>(size); }
 
-// KOLO: every rank trains on its share of the images, a new share each epoch. Where the epochs are
-// divided by the ranks instead, every rank visits all images, in an order of its own.
+// KOLO: every rank trains on its share of the images, a new share each epoch. If the epochs are
+// divided among the ranks instead, every rank visits all images, in an order of its own.
 kolo::DistributedSampler make_sampler(const Options& options, std::size_t images) {
   kolo::DistributedSamplerOptions sampling{.examples = signed_of(images), .seed = options.seed};
   if (options.epochs_total > 0) {
@@ -41,7 +41,8 @@ kolo::DistributedSampler make_sampler(const Options& options, std::size_t images
   return kolo::DistributedSampler(sampling);
 }
 
-// KOLO: int8 and PowerSGD keep what they have rounded away, as part of the training's state.
+// KOLO: int8 and PowerSGD add the rounding error of a step to the next step's gradients, so it is
+// part of the training's state.
 std::shared_ptr<kolo::CommunicationHook> make_hook(const std::string& compression) {
   if (compression == "int8") return kolo::int8();
   if (compression == "power-sgd") return kolo::power_sgd();
@@ -53,7 +54,7 @@ kolo::Compression compression_of(const std::string& compression) {
   return compression == "bf16" ? kolo::Compression::bf16 : kolo::Compression::none;
 }
 
-// Of the images, in checkpoints.
+// The order in which ranks visit the images, as checkpoints name it.
 std::string name_of_order(bool own) { return own ? "own" : "shared"; }
 
 std::int64_t epochs_of_each_rank(const Options& options) {
@@ -61,7 +62,7 @@ std::int64_t epochs_of_each_rank(const Options& options) {
   return (options.epochs_total + kolo::size() - 1) / kolo::size();
 }
 
-// The streams of random numbers that differ between ranks: an epoch's dropout, a step's
+// A stream of random numbers that differs between ranks: for an epoch's dropout or a step's
 // augmentation.
 Random private_stream(std::uint64_t seed, std::int64_t number, std::uint64_t purpose) {
   return random_stream({seed, static_cast<std::uint64_t>(number),

@@ -46,7 +46,7 @@ class Trainer {
 
   const Options& options_;
   const Data& data_;
-  std::int64_t epochs_;  ///< Of each rank.
+  std::int64_t epochs_;  ///< Per rank.
   torch::Device device_;
   Network network_;
   std::shared_ptr<kolo::CommunicationHook> hook_;  ///< Null unless a hook compresses gradients.

@@ -63,7 +63,8 @@ class Trainer {
         sampler_({.examples = static_cast<std::int64_t>(data.train.size()),
                   .seed = options.seed,
                   .remainder = kolo::Remainder::uneven}) {
-    // KOLO: what the ranks commit, and what depends on their number.
+    // KOLO: the state that ranks commit, and functions for values that depend on the number of
+    // ranks.
     state_.add("network", network_)
         .add("optimizer", optimizer_)
         .add("sampler", sampler_)
@@ -97,7 +98,7 @@ class Trainer {
 
   void train_rest_of_epoch() {
     const auto batch_size = static_cast<std::int64_t>(options_.batch_size);
-    const std::vector<std::int64_t> indices = sampler_.indices();  // KOLO: of the rest of the epoch
+    const std::vector<std::int64_t> indices = sampler_.indices();  // KOLO: the rest of the epoch
     const std::int64_t steps = sampler_.steps_left(batch_size);
     for (std::int64_t step = 0; step < steps; ++step) {
       const auto first = std::min(indices.size(), static_cast<std::size_t>(step * batch_size));

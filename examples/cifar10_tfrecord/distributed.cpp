@@ -36,7 +36,7 @@ struct Sets {
   Dataset train, validation, eval;
 };
 
-// KOLO: if one rank cannot read the files, or reads others, every rank throws.
+// KOLO: if one rank cannot read the files, or reads different numbers of images, every rank throws.
 Sets read_sets(const Options& options) {
   Sets sets;
   kolo::on_every_rank([&] {
@@ -76,7 +76,7 @@ struct Metrics {
   double loss, accuracy;
 };
 
-// Loss, right answers and number, each summed over images.
+// Sums over images: the loss, the number of right answers, and the number of images.
 using Sums = std::vector<double>;
 
 Metrics means_of(Sums sums) {
@@ -157,7 +157,7 @@ class Trainer {
     ++step_;
   }
 
-  // The mean loss of a batch, which is added to the sums.
+  // Returns the mean loss of a batch, and adds the batch to the sums.
   torch::Tensor loss_of(Batch& batch, Sums& sums) {
     const auto [images, labels] = cifar10::as_tensors(batch, device_);
     const torch::Tensor logits = network_->forward(images);

@@ -21,8 +21,9 @@ enum class InEntry : protozero::pbf_tag_type { key = 1, value = 2 };
 enum class InFeature : protozero::pbf_tag_type { bytes_list = 1, float_list = 2, int64_list = 3 };
 enum class InList : protozero::pbf_tag_type { value = 1 };
 
-// Calls `read` for each field of a message; fields for which it returns false are skipped.
-// `position` follows, because protozero's exceptions do not say where a message is damaged.
+// Calls `read` for each field of a message, and skips the fields for which it returns false.
+// `position` is advanced from field to field, because protozero's exceptions do not say where a
+// message is damaged.
 template <typename Fields, typename Read>
 void read_fields(data_view message, const char*& position, const Read& read) {
   pbf_message<Fields> field(message);
@@ -43,7 +44,7 @@ Bytes parse_bytes(data_view message, const char*& position) {
   return list;
 }
 
-// Numbers are packed into one field or have one field each.
+// Numbers are either packed into one field or stored one per field.
 Floats parse_floats(data_view message, const char*& position) {
   Floats list;
   read_fields<InList>(message, position, [&](auto& field) {
@@ -112,7 +113,7 @@ void parse_features(Example& example, data_view message, const char*& position) 
   });
 }
 
-// The bytes of a Feature. A list without values is written too: its kind counts.
+// The bytes of a Feature. A list without values is written too, because its type is information.
 struct Serializer {
   std::string operator()(std::monostate) const { return ""; }
 

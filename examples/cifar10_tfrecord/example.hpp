@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorFlow's message `Example`: features by name. protozero reads and writes it, without
-// generated code: a second protobuf library beside LibTorch's could abort the process at its start.
+// TensorFlow's message `Example`: features by name. protozero reads and writes it without generated
+// code, because a second protobuf library next to LibTorch's could abort the process at its start.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using Feature = std::variant<std::monostate, Bytes, Floats, Integers>;
 
 using Example = std::map<std::string, Feature>;
 
-/// Thrown for bytes that are not an Example. `offset` is that of the field that cannot be read.
+/// Thrown for bytes that are not an Example. `offset` is the position of the unreadable field.
 class ExampleError : public std::runtime_error {
  public:
   ExampleError(std::uint64_t offset, const std::string& what)

@@ -55,7 +55,7 @@ class RecordReader {
   std::filesystem::path file_;
   std::ifstream stream_;
   std::uint64_t size_ = 0;
-  std::uint64_t offset_ = 0;  // of the next record
+  std::uint64_t offset_ = 0;  // position of the next record
   std::uint64_t data_offset_ = 0;
 };
 

@@ -56,7 +56,7 @@ struct Metrics {
   double loss, accuracy;
 };
 
-// Loss, right answers and number, each summed over images.
+// Sums over images: the loss, the number of right answers, and the number of images.
 using Sums = std::vector<double>;
 
 Metrics means_of(Sums sums) { return {.loss = sums[0] / sums[2], .accuracy = sums[1] / sums[2]}; }
@@ -96,7 +96,7 @@ class Trainer {
   Metrics train_epoch() {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
-    torch::manual_seed(options_.seed + step_);  // of dropout
+    torch::manual_seed(options_.seed + step_);  // for dropout
     const Indices indices = shuffled();
     Sums sums(3);
     for (std::size_t i = 0; i < cifar10::batch_count(indices.size(), options_.batch_size); ++i) {
@@ -116,7 +116,7 @@ class Trainer {
     ++step_;
   }
 
-  // The mean loss of a batch, which is added to the sums.
+  // Returns the mean loss of a batch, and adds the batch to the sums.
   torch::Tensor loss_of(Batch& batch, Sums& sums) {
     const auto [images, labels] = cifar10::as_tensors(batch, device_);
     const torch::Tensor logits = network_->forward(images);

@@ -40,12 +40,12 @@ int run(int argc, char** argv, const std::function<bool()>& prepare,
     rank = kolo::rank();
     try {
       work();
-    } catch (const UsageError& error) {  // not a failure of the session
+    } catch (const UsageError& error) {  // a wrong command line, not a failure of the session
       if (rank == 0) std::fprintf(stderr, "%s\n", error.what());
       return 2;
     }
     return 0;
-  } catch (const UsageError& error) {  // of `prepare`
+  } catch (const UsageError& error) {  // thrown by `prepare`
     std::fprintf(stderr, "%s\n", error.what());
     return 2;
   } catch (const std::exception& error) {

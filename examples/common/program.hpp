@@ -21,9 +21,9 @@ class UsageError : public std::runtime_error {
 };
 
 /// Runs `work` within a session and returns the exit status. Prints an exception of `work` with the
-/// rank, but a UsageError on rank 0 alone; the other ranks learn that this one leaves.
+/// rank, except that only rank 0 prints a UsageError; the other ranks learn that this one leaves.
 int run(int argc, char** argv, const std::function<void()>& work);
-/// `prepare` is called before the session; if it returns false, there is none.
+/// The same, but calls `prepare` before the session. If it returns false, no session begins.
 int run(int argc, char** argv, const std::function<bool()>& prepare,
         const std::function<void()>& work);
 

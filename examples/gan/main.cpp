@@ -30,7 +30,7 @@ cifar10::Dataset images_of_class(const cifar10::Dataset& all, int label) {
 
 cifar10::Dataset load_images(const gan::Options& options) {
   cifar10::SharedOptions all = options;
-  all.limit = 0;  // it counts images of the class
+  all.limit = 0;  // unlimited here: in this program --limit counts images of the class
   cifar10::Dataset images = images_of_class(read_or_generate(all).train, options.label);
   if (options.limit != 0) images.keep_first(options.limit);
   examples::check_same_sizes({static_cast<std::int64_t>(images.size())});
@@ -41,7 +41,7 @@ cifar10::Dataset load_images(const gan::Options& options) {
 
 void train(const gan::Options& options) {
   at::set_num_threads(options.threads);
-  torch::manual_seed(options.seed);  // of the initial weights
+  torch::manual_seed(options.seed);  // for the initial weights
   const cifar10::Dataset images = load_images(options);
   gan::Trainer(options, images).run();
 }

@@ -33,7 +33,7 @@ nn::Sequential initialized(nn::Sequential network) {
     if (tensor.dim() > 1) {
       nn::init::normal_(tensor, 0.0, 0.02);
     } else if (parameter.key().find("weight") != std::string::npos) {
-      nn::init::normal_(tensor, 1.0, 0.02);  // of a batch normalization
+      nn::init::normal_(tensor, 1.0, 0.02);  // batch normalization
     }
   }
   return network;

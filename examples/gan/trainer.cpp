@@ -23,7 +23,7 @@ torch::optim::Adam adam(const torch::nn::Sequential& network, double learning_ra
                             torch::optim::AdamOptions(learning_rate).betas({0.5, 0.999}));
 }
 
-// How far the logits are from saying that all images are real, or all generated.
+// The distance of the logits from saying that all images are real, or that all are generated.
 Tensor loss_of(const Tensor& logits, bool real) {
   const Tensor targets = real ? torch::ones_like(logits) : torch::zeros_like(logits);
   return torch::binary_cross_entropy_with_logits(logits, targets);
@@ -66,7 +66,7 @@ void Trainer::run() {
   }
 }
 
-// The order of calls is that of a program for one process.
+// The order of calls is the same as in a program for one process.
 void Trainer::train_step(const Tensor& real) {
   const std::int64_t images = real.size(0);
   // The discriminator learns from real and from generated images, in two backward passes.
@@ -112,7 +112,7 @@ void Trainer::save_samples() {
   kolo::on_one_rank(/*root=*/0, [&] {
     const torch::NoGradGuard no_grad;
     generator_->eval();
-    // The same noise after each epoch, apart from the noise of training.
+    // The same noise after each epoch, independent of the noise of training.
     auto random = torch::make_generator<at::CPUGeneratorImpl>(options_.seed);
     const Tensor noise = torch::randn({64, options_.noise, 1, 1}, random);
     const Tensor images = generator_->forward(noise);

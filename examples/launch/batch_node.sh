@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program on all nodes of a job of a cloud batch service that starts the same container on each
-# node, such as a multi-node parallel job of AWS Batch: every node runs this script. The main node waits
-# until the others have reported their addresses, and runs mpirun there; the others only serve it.
+# Runs a program on all nodes of a job of a cloud batch service that starts the same container on
+# every node, such as a multi-node parallel job of AWS Batch. Every node runs this script. The main
+# node waits until the others have reported their addresses, and then runs mpirun; the other nodes
+# only run sshd for it.
 #
 # Usage: batch_node.sh PROGRAM [ARGUMENT...]
 #   NODE, NODES    number of this node, from 0, and of nodes; on AWS Batch these are known
@@ -28,15 +29,17 @@ timeout=${NODES_TIMEOUT:-600}
 directory=${NODES_DIR:-/tmp/kolo-nodes}
 read -ra ssh_arguments <<<"${SSH_ARGUMENTS:-}"
 
-# An sshd of an ordinary user must be called by its whole path.
+# sshd must be called by its absolute path, because it executes itself again for each connection.
 "${SSHD:-/usr/sbin/sshd}" -De -f "${SSHD_CONFIG:-$HOME/sshd_config}" &
 server=$!
 
 if ((node != 0)); then
   main=${MAIN_ADDRESS:-${AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:?MAIN_ADDRESS is not set}}
-  # The main node sees the address from which it can reach this one. A file appears there as a whole.
+  # The main node takes the address from the ssh connection, so that it can reach this node by it.
+  # The file is written under another name and renamed, so that the main node never reads half a
+  # file.
   report="mkdir -p $directory && echo \"\${SSH_CLIENT%% *} slots=$slots\" >$directory/.$node && mv $directory/.$node $directory/$node"
-  # shellcheck disable=SC2029  # it names this node
+  # shellcheck disable=SC2029  # $report is expanded here: it contains the number of this node
   until ssh "${ssh_arguments[@]}" "$main" "$report"; do
     ((SECONDS < timeout)) || { echo "batch_node.sh: node $node cannot reach node 0 at $main" >&2; exit 1; }
     sleep 1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints the lines of a hostfile whose hosts answer by ssh, for kolorun:
+# Prints the lines of a hostfile whose hosts answer by ssh. Usage with kolorun:
 #
 #     kolorun -np 8 --min-np 4 --max-np 16 --host-discovery-script './discover_hosts.sh hostfile' ./train
 set -eu

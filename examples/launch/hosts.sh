@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program on the hosts of a file: as many ranks on each as it has slots there.
+# Runs a program on the hosts of a hostfile, with as many ranks on each host as it has slots.
 #
 # Usage: hosts.sh HOSTFILE PROGRAM [ARGUMENT...]
 #   THREADS      cores of each rank, and what OMP_NUM_THREADS becomes (1)
@@ -21,7 +21,7 @@ threads=${THREADS:-1}
 
 arguments=(--hostfile "$hostfile" --map-by "slot:PE=$threads" --bind-to core --tag-output)
 if [[ -n ${INTERFACE:-} ]]; then
-  # The first is for mpirun's own messages, the second for the program's.
+  # oob_tcp is for mpirun's own messages, btl_tcp for the program's.
   arguments+=(--mca oob_tcp_if_include "$INTERFACE" --mca btl_tcp_if_include "$INTERFACE")
 fi
 if [[ -n ${SSH_ARGUMENTS:-} ]]; then

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small network on CIFAR-10 whose ranks communicate once in many steps:
+// Trains a small network on CIFAR-10, with communication between ranks only once every several
+// steps:
 //
 //     mpirun -np 2 local_sgd --algorithm diloco --interval 16
 //

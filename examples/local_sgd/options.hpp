@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line says.
+// The command line's options.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct Options : cifar10::SharedOptions {
   double momentum = 0.9;
 };
 
-/// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.
+/// Parses the command line. Returns no options if --help was given, which rank 0 prints. Throws
+/// std::runtime_error.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace local_sgd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step that all ranks make together, after many that each made alone.
+// The common step of all ranks, after several steps that each rank made alone.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -36,8 +36,10 @@ class OuterOptimizer {
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
-  std::vector<torch::Tensor> parameters_;  // each rank's, where its inner optimizer steps
-  std::vector<torch::Tensor> common_;      // as of the last step: the same on all ranks
+  // This rank's parameters, updated in place by its inner optimizer.
+  std::vector<torch::Tensor> parameters_;
+  // The parameters as of the last outer step, equal on all ranks.
+  std::vector<torch::Tensor> common_;
   std::vector<torch::Tensor> velocity_;
   double rate_;
   double momentum_;

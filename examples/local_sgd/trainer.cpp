@@ -49,7 +49,7 @@ Trainer::Trainer(const Options& options, const cifar10::Data& data)
 
 double Trainer::run() {
   using Clock = std::chrono::steady_clock;
-  // KOLO: gradients stay on this rank while the guard lives, unless they are to be averaged.
+  // KOLO: gradients stay on this rank while the guard exists. The algorithm `average` has no guard.
   std::optional<kolo::NoSync> local;
   if (!averages()) local.emplace(optimizer_.no_sync());
   cifar10::Metrics test;
@@ -73,7 +73,7 @@ void Trainer::train_epoch() {
     batch.fill(data_.train,
                cifar10::batch_of(indices, static_cast<std::size_t>(i), options_.batch_size));
     train_step(batch);
-    // The end of an epoch too, so that the network that is tested is the same on all ranks.
+    // An outer step also ends each epoch, so that all ranks test the same network.
     if (averages() || (step_ % options_.interval != 0 && i + 1 < steps)) continue;
     outer_.step();
     sent_ += outer_.bytes();
@@ -89,7 +89,7 @@ void Trainer::train_step(cifar10::Batch& batch) {
   loss.backward();
   if (averages()) {
     optimizer_.step();
-    sent_ += outer_.bytes();  // as many as there are parameters
+    sent_ += outer_.bytes();  // gradients have as many bytes as parameters
   } else {
     optimizer_.SGD::step();  // KOLO: LibTorch's own, which does not wait for other ranks
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anchors: the boxes relative to which the network predicts.
+// Anchors: the reference boxes of the network's predictions.
 #pragma once
 
 #include <cstddef>

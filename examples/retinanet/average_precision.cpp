@@ -46,7 +46,7 @@ struct Judged {
 // The truths that a detection may match, with the ignored ones last.
 struct Candidates {
   std::vector<std::size_t> order;
-  std::vector<bool> ignored;  // by place in `truths`
+  std::vector<bool> ignored;  // indexed as `truths`
 };
 
 Candidates candidates_of(const Scene& scene, const Sizes& sizes) {

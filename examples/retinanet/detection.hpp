@@ -26,8 +26,8 @@ struct Detection {
 
 struct DetectorOptions {
   double min_score = 0.05;
-  std::size_t candidates = 1000;     ///< Number of best scores to consider.
-  double max_overlap = 0.5;          ///< Of two detections of one category.
+  std::size_t candidates = 1000;  ///< Number of best scores to consider.
+  double max_overlap = 0.5;  ///< Overlap at which one of two detections of a category is removed.
   std::size_t max_detections = 100;  ///< Per picture.
 };
 
@@ -35,7 +35,7 @@ struct DetectorOptions {
 struct Fit {
   double scale = 1.0;  ///< Pixels of the input per pixel of the original.
   std::size_t width = 0;
-  std::size_t height = 0;  ///< Of the original.
+  std::size_t height = 0;  ///< Height of the original.
 };
 
 /// The network's outputs for one image: `logits` are [anchors, categories], `offsets` are

@@ -21,9 +21,9 @@ using Color = std::array<std::uint8_t, 3>;  ///< Red, green, blue.
 void draw_box(examples::Image& image, const Box& box, const Color& color,
               std::size_t thickness = 2);
 
-/// Draws text on a background of this color. Its upper left corner is at the given position, or as
-/// near to it as the image's border allows. Letters appear as capitals; characters other than
-/// letters, digits, dot and percent sign are blank.
+/// Draws text on a background of the given color. The upper left corner of the text is at the given
+/// position, or as near to it as the image's border allows. Letters appear as capitals; characters
+/// other than letters, digits, dot and percent sign are blank.
 void draw_text(examples::Image& image, const std::string& text, double left, double top,
                const Color& color);
 

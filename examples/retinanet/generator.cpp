@@ -30,7 +30,7 @@ constexpr std::size_t image_width = 128, image_height = 96;
 // Ids have gaps, as in COCO.
 constexpr int rectangle = 3, disc = 7;
 
-// Integers, including the last.
+// A random integer from `from` to `to`, both included.
 int draw(Random& random, int from, int to) {
   return from + static_cast<int>(random() % static_cast<std::uint64_t>(to - from + 1));
 }
@@ -69,7 +69,7 @@ Shape draw_shape(Random& random) {
           .color = color};
 }
 
-// Placed so that no shape hides much of another.
+// Draws the shapes of one image, placed so that no shape hides much of another.
 std::vector<Shape> draw_shapes(Random& random) {
   std::vector<Shape> shapes;
   const int wanted = draw(random, 1, 3);

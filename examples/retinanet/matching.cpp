@@ -15,7 +15,7 @@ bool is_looked_for(const Object& object) {
   return !object.crowd && object.box.width() > 0.0 && object.box.height() > 0.0;
 }
 
-// Assigns objects to anchors, by number.
+// Assigns objects, identified by index, to anchors.
 class Matching {
  public:
   Matching(const std::vector<Box>& anchors, const std::vector<Object>& objects)
@@ -94,7 +94,7 @@ class Matching {
 
   const std::vector<Box>& anchors_;
   const std::vector<Object>& objects_;
-  std::vector<std::size_t> object_of_;  // of each anchor
+  std::vector<std::size_t> object_of_;  // index of each anchor's object
   std::vector<double> best_;            // overlap of each anchor with any object
 };
 

@@ -141,7 +141,8 @@ torch::Tensor focal_loss(const torch::Tensor& logits, const torch::Tensor& label
   const torch::Tensor truth =
       torch::arange(logits.size(2), labels.options()).eq(labels.unsqueeze(2)).to(logits.dtype());
   const torch::Tensor sign = 2 * truth - 1;
-  const torch::Tensor probability = torch::sigmoid(sign * logits);  // of the true answer
+  // The probability of the correct answer.
+  const torch::Tensor probability = torch::sigmoid(sign * logits);
   const torch::Tensor entropy = -torch::log_sigmoid(sign * logits);
   const torch::Tensor weight = alpha * truth + (1 - alpha) * (1 - truth);
   return (counted * weight * (1 - probability).square() * entropy).sum();

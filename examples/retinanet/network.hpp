@@ -28,7 +28,7 @@ struct NetworkOptions {
   std::int64_t channels = 256;        ///< Channels of the pyramid and the heads.
   std::int64_t head_layers = 4;       ///< Convolutions of each head before its last one.
   std::int64_t categories = 80;
-  bool pretrained = false;  ///< The backbone is for `load_backbone`.
+  bool pretrained = false;  ///< The backbone is built for the weights that `load_backbone` reads.
 };
 
 /// Outputs per anchor, in the order of `make_anchors`.

@@ -39,7 +39,7 @@ struct Options {
   [[nodiscard]] std::vector<std::string> parts_to_evaluate() const;
 };
 
-/// Returns nothing for --help. Throws std::runtime_error for an invalid command line.
+/// Parses the command line. Returns nothing for --help. Throws std::runtime_error if it is invalid.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace retinanet

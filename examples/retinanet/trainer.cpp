@@ -122,7 +122,7 @@ Trainer::Batch Trainer::load(const DataSet& data, const std::vector<std::int64_t
   Batch batch;
   for (std::size_t i = first; i < end; ++i) {
     const bool is_training = purpose == Purpose::training;
-    // Mirrors every other image; in the next epoch the others.
+    // Mirrors every other image, and the other half of the images in the next epoch.
     const bool mirrored = is_training && options_.mirror && (places[i] + sampler_.epoch()) % 2 == 1;
     const Picture& picture = data.pictures[static_cast<std::size_t>(places[i])];
     const Sample sample = make_sample(picture, options_.image_size, mirrored);

@@ -31,7 +31,7 @@ class Trainer {
  private:
   struct Batch {
     std::vector<float> pixels;         // [n, 3, side, side]
-    std::vector<std::int64_t> places;  // of the pictures, in their data set
+    std::vector<std::int64_t> places;  // positions of the pictures in their data set
     std::vector<std::int64_t> labels;  // [n, anchors]
     std::vector<float> offsets;        // [n, anchors, 4]
     std::int64_t found = 0;            // anchors with a category

@@ -54,8 +54,8 @@ class Training {
   [[nodiscard]] bool on_gpu() const { return device_.is_cuda(); }
   [[nodiscard]] double last_loss() const { return loss_.template item<double>(); }
 
-  // Trains on this many batches and returns images per second. Calls `after_step` with those of
-  // each batch.
+  // Trains on `batches` batches and returns images per second. Calls `after_step` after each batch
+  // with the images per second of that batch.
   double rate(
       int batches, const std::function<void(double)>& after_step = [](double) {}) {
     const auto images = static_cast<double>(batch_size_);

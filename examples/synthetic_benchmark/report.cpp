@@ -65,7 +65,7 @@ void print_text(const Options& options, const Measurement& results) {
   print_ratios("Against the same ranks without exchange", efficiency.of_side_by_side);
 }
 
-// The lines of tf_cnn_benchmarks that mean something here.
+// Prints the header lines of tf_cnn_benchmarks, except those that do not apply to Kolo.
 void print_tensorflow_header(const Options& options, const Measurement& results) {
   constexpr double imagenet = 1'281'167;  // images to train on
   const auto global = static_cast<long long>(options.batch_size) * kolo::size();
@@ -134,7 +134,8 @@ void LiveReport::begin() const {
   std::fflush(stdout);
 }
 
-// That program has a line for the first step, and then for each tenth; here for each iteration.
+// tf_cnn_benchmarks prints the first step and every tenth. This report prints the first step and
+// the last step of each iteration.
 void LiveReport::step(const std::function<double()>& loss) const {
   if (silent_ || !as_tensorflow(options_)) return;
   const std::vector<double>& steps = results_.steps;

@@ -15,11 +15,11 @@ class LiveReport {
  public:
   /// Prints the configuration.
   LiveReport(const Options& options, const Measurement& results);
-  /// The warm-up is over.
+  /// Prints that the warm-up is over.
   void begin() const;
-  /// Prints the steps in `results`, if this format has a line for the newest.
+  /// Prints the steps in `results`, if the format has a line for the newest step.
   void step(const std::function<double()>& loss) const;
-  /// Prints the newest iteration in `results`, if this format has lines for iterations.
+  /// Prints the newest iteration in `results`, if the format has lines for iterations.
   void iteration(int number) const;
 
  private:

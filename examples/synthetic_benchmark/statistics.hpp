@@ -8,14 +8,14 @@ namespace benchmark {
 
 struct Spread {
   double mean = 0.0;
-  double deviation = 0.0;  ///< Standard deviation, of the values themselves.
+  double deviation = 0.0;  ///< Standard deviation of the values, not of their mean.
 };
 
-/// Of at least one value.
+/// The mean and deviation of the values. Needs at least one value.
 [[nodiscard]] Spread spread_of(const std::vector<double>& values);
 
-/// The mean speed over equal amounts of work, one after the other: the work of one value divided by
-/// the mean time. Needs at least one value, all positive.
+/// The mean speed over consecutive, equal amounts of work: the work of one value divided by the
+/// mean time. Needs at least one value, all positive.
 [[nodiscard]] double mean_speed_of(const std::vector<double>& speeds);
 
 /// The middle value, or the mean of the two middle ones. Needs at least one value.

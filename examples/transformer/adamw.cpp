@@ -52,7 +52,7 @@ std::vector<kolo::Shard> AdamW::whole() const {
   return shards;
 }
 
-// In the memory of all parameters.
+// The shard's range in the memory of all parameters.
 Range AdamW::range_of(const kolo::Shard& shard) const {
   return {pieces_[shard.parameter].range.begin + static_cast<std::size_t>(shard.begin),
           static_cast<std::size_t>(shard.size())};
@@ -87,7 +87,7 @@ void AdamW::step(std::span<const kolo::Shard> shards) {
   }
 }
 
-// `at`: where the range's moments begin.
+// Updates a range of the parameters; its moments begin at index `at`.
 void AdamW::update(const Range& range, std::size_t at) {
   const double correction1 = 1.0 - std::pow(options_.beta1, static_cast<double>(steps_));
   const double correction2 = 1.0 - std::pow(options_.beta2, static_cast<double>(steps_));
@@ -112,8 +112,8 @@ void AdamW::update(const Range& range, std::size_t at) {
 
 void AdamW::clear_gradients() { std::ranges::fill(gradients_, 0.0F); }
 
-// KOLO: the ranks' shards of a piece, one after another, are the piece. A piece at a time, so that
-// only rank 0 ever has all moments.
+// KOLO: the concatenation of all ranks' shards of a piece is the piece. Pieces are gathered one at
+// a time, so that no rank but rank 0 ever holds all moments.
 std::string AdamW::gather(const std::vector<float>& moments) const {
   if (moments.size() == parameters_.size()) return bytes_of(moments);
   std::string bytes;

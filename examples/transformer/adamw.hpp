@@ -16,7 +16,7 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1;  // of matrices only
+  double weight_decay = 0.1;  // applied to matrices only
 };
 
 /// KOLO: kolo::DistributedOptimizer requires only `gradients` and `step` of an optimizer.
@@ -29,11 +29,11 @@ class AdamW {
   [[nodiscard]] std::span<float> parameter_memory() { return parameters_; }
   [[nodiscard]] std::span<float> gradient_memory() { return gradients_; }
 
-  /// One tensor per piece of the layout.
+  /// Named tensors, one per piece of the layout.
   [[nodiscard]] std::vector<kolo::NamedTensor> gradients();
   [[nodiscard]] std::vector<kolo::NamedTensor> parameters();
 
-  /// Allocates the moments of these shards, and of nothing else. Call it before the first step.
+  /// Allocates moments for these shards only. Call it before the first step.
   void make_state(std::span<const kolo::Shard> shards);
   /// All elements of all pieces, for an optimizer that is not sharded.
   [[nodiscard]] std::vector<kolo::Shard> whole() const;
@@ -66,7 +66,7 @@ class AdamW {
   std::vector<float> parameters_;
   kolo::SharedVector<float> gradients_;  // KOLO: reduced in place, without a copy
 
-  // Of the shards' elements, one shard after another.
+  // Values for each element of the shards, one shard after another.
   std::vector<kolo::Shard> shards_{};
   std::vector<float> first_moments_{}, second_moments_{};
   std::vector<float> decay_{};  // 1 if weight decay applies, else 0

@@ -45,7 +45,7 @@ void linear_backward(Real* d_in, Real* d_weight, Real* d_bias, const Real* d_out
 /// Values that forward keeps for backward.
 template <typename Real>
 struct NormStatistics {
-  std::vector<Real> mean, inverse_deviation;  // of each row
+  std::vector<Real> mean, inverse_deviation;  // one value per row
 };
 
 template <typename Real>

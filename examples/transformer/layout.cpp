@@ -77,8 +77,8 @@ void initialize(std::span<float> parameters, const Layout& layout, const Config&
   for (const Range& matrix : layout.matrices)
     for (float& weight : parameters.subspan(matrix.begin, matrix.size))
       weight = 0.02F * static_cast<float>(random.normal());
-  // Layers that add to the residual stream start smaller the more of them there are, so that the
-  // stream's variance does not grow with the depth.
+  // Initial weights of layers that add to the residual stream shrink with the number of such
+  // layers, so that the variance of the stream does not grow with the depth.
   const float smaller = 1.0F / std::sqrt(2.0F * static_cast<float>(config.layers));
   for (const BlockLayout& block : layout.blocks) {
     for (const Range& matrix : {block.out_weight, block.down_weight})

@@ -40,7 +40,8 @@ void train(const gpt::Options& options) {
 int main(int argc, char** argv) {
   int rank = 0;
   try {
-    kolo::Session session(argc, argv);  // KOLO: start; inside `try`: it ends before exit
+    // KOLO: start. The session is inside `try`, so that it ends before the process exits.
+    kolo::Session session(argc, argv);
     rank = kolo::rank();
     const auto options = gpt::parse_options(argc, argv, /*speak=*/rank == 0);
     if (options) train(*options);

@@ -22,7 +22,8 @@ struct Batch {
   std::size_t sequences = 0;
 };
 
-/// Backward calls it with the name of each piece of the layout whose gradients are complete.
+/// Backward calls this function with the name of each piece of the layout whose gradients are
+/// complete.
 using OnReady = std::function<void(const std::string& piece)>;
 
 template <typename Real>
@@ -58,7 +59,7 @@ class Network {
     on_ready(layout_.pieces.front().name);
   }
 
-  /// The score of each byte as the successor of `tokens`, of which there are at most `context`.
+  /// The score of each byte as the successor of `tokens`, which are at most `context` bytes.
   std::span<const Real> scores_after(const Real* parameters, std::span<const std::uint8_t> tokens) {
     inputs_.assign(tokens.begin(), tokens.end());
     run(parameters, 1);

@@ -18,8 +18,9 @@ namespace {
 
 std::size_t training_size(const std::string& text) { return text.size() / 10 * 9; }
 
-// Falls from the peak to a tenth of it along half a cosine. The peak is for the whole batch of a
-// step, over all ranks and passes, so it does not depend on the number of ranks.
+// The learning rate falls from the peak to a tenth of it along half a cosine. The peak applies to
+// the whole batch of a step, over all ranks and passes, so it does not depend on the number of
+// ranks.
 kolo::LearningRateSchedule make_schedule(const Options& options) {
   const auto steps = static_cast<double>(std::max<std::int64_t>(options.steps, 1));
   return kolo::LearningRateSchedule(
@@ -134,8 +135,8 @@ void Trainer::train_step(auto& optimizer) {
     if (pass < options_.accumulate) optimizer.end_pass();  // KOLO: nothing is sent yet
     metrics_.add("loss", loss, static_cast<double>(batch.targets.size()));
   }
-  // KOLO: the norm is that of all gradients, and the same on all ranks. So they clip equally, and
-  // skip the same steps.
+  // KOLO: the norm is that of all ranks' averaged gradients, equal on all ranks, so all ranks clip
+  // equally and skip the same steps.
   kolo::ReducedGradients reduced = optimizer.reduce();
   const double norm = optimizer.clip_grad_norm(reduced, options_.clip);
   if (!std::isfinite(norm)) {
@@ -146,8 +147,8 @@ void Trainer::train_step(auto& optimizer) {
   optimizer.step(std::move(reduced));
 }
 
-// The rest of an epoch after its last whole step is skipped, so that an epoch has the same steps
-// for any number of ranks that share the passes.
+// Skips the end of an epoch after its last full step, so that an epoch has the same steps for any
+// number of ranks with the same number of passes per step in total.
 void Trainer::begin_epoch_if_due() {
   const std::size_t left = windows_.size() - next_window_;
   if (left >= static_cast<std::size_t>(options_.batch_size * options_.accumulate)) return;

@@ -22,7 +22,7 @@ double draw(Random& random, double from, double to) {
 struct Ellipse {
   double x, y, width, height;
 
-  // 1 at the center, 0 outside, with a soft edge.
+  // The ellipse's weight at a point: 1 near the center, 0 outside, with a soft edge.
   [[nodiscard]] double at(double px, double py) const {
     const double distance = std::hypot((px - x) / width, (py - y) / height);
     return std::clamp((1.0 - distance) * 4, 0.0, 1.0);

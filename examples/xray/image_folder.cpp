@@ -58,7 +58,7 @@ Split split(const ImageFolder& folder, double validation_fraction, std::uint64_t
     for (const LabeledFile& file : folder.files) {
       if (file.label == label) files.push_back(file);
     }
-    // Written out, because std::shuffle differs between compilers.
+    // A shuffle written out, because std::shuffle gives different orders with different compilers.
     for (std::size_t i = files.size(); i > 1; --i) std::swap(files[i - 1], files[random() % i]);
     const double wanted = std::round(static_cast<double>(files.size()) * validation_fraction);
     const auto held_back = files.begin() + static_cast<std::ptrdiff_t>(std::max(wanted, 1.0));

@@ -38,8 +38,8 @@ Split find_images(const Options& options) {
   return files;
 }
 
-/// Trains on all ranks; with `--compare` first on rank 0 alone. Rank 0 gets both outcomes, the
-/// other ranks only the last. Collective.
+/// Trains on all ranks; with `--compare` first on rank 0 alone. Rank 0 returns both outcomes, the
+/// other ranks only that of all ranks. Collective.
 std::vector<Outcome> train(const Options& options, const Split& files) {
   std::vector<Outcome> outcomes;
   if (options.compare && kolo::size() > 1) {

@@ -25,7 +25,7 @@ struct Options {
   int loader_threads = 1;
 };
 
-/// Returns nothing for --help. Throws std::runtime_error for an invalid command line.
+/// Parses the command line. Returns nothing for --help. Throws std::runtime_error if it is invalid.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace xray

@@ -9,7 +9,8 @@
 
 namespace xray {
 
-// By the Mann-Whitney statistic: sums the ranks of the scores with label 1; ties get the mean rank.
+// Uses the Mann-Whitney statistic: sums the ranks of the scores with label 1; ties get the mean
+// rank.
 double area_under_curve(const Scored& scored) {
   const std::size_t count = scored.scores.size();
   std::vector<std::size_t> order(count);

@@ -18,7 +18,8 @@ struct Scored {
 /// has a higher score than one of label 0; equal scores count half. NaN if a label does not occur.
 [[nodiscard]] double area_under_curve(const Scored& scored);
 
-/// The same over the images of all ranks of the set; this is not the mean of the ranks' areas.
+/// The same area over the images of all ranks of the set; it differs from the mean of the ranks'
+/// areas.
 /// Collective.
 [[nodiscard]] double area_over_ranks(const Scored& scored, const kolo::ProcessSet& set = {});
 

@@ -45,7 +45,7 @@ std::int64_t batches_of(std::size_t images, std::size_t batch_size) {
   return static_cast<std::int64_t>((images + batch_size - 1) / batch_size);
 }
 
-// Each rank visits all images in its own order, for a share of the epochs: all ranks together see
+// Each rank visits all images in its own order for a share of the epochs, so all ranks together see
 // as many images as one rank would alone.
 kolo::DistributedSampler make_sampler(const Options& options, std::size_t images, int rank) {
   return kolo::DistributedSampler({.examples = static_cast<std::int64_t>(images),
@@ -96,7 +96,7 @@ Trainer::Batch Trainer::load(const std::vector<LabeledFile>& files,
     const LabeledFile& file = files[static_cast<std::size_t>(indices[i])];
     examples::Image image =
         resized(examples::read_image(file.path), options_.image_size, options_.image_size);
-    // Mirrors every other image by its index; in the next epoch the others.
+    // Mirrors every other image, and the other half of the images in the next epoch.
     const bool mirrored = augmented && (indices[i] + sampler_.epoch()) % 2 == 0;
     if (mirrored) mirror(image.pixels.data(), options_.image_size);
     for (const std::uint8_t pixel : image.pixels) {
@@ -135,7 +135,7 @@ void Trainer::train_epoch(int epoch) {
 }
 
 Quality Trainer::validate() {
-  // KOLO: until here, each rank has its own normalization statistics.
+  // KOLO: each rank has its own normalization statistics so far; evaluation uses rank 0's.
   kolo::broadcast_parameters(network_->named_buffers(), /*root=*/0, set_);
   // KOLO: this rank's share; `uneven`, because every image must count exactly once.
   const kolo::DistributedSampler sampler(

@@ -28,7 +28,7 @@ struct Outcome {
   int epochs = 0;                  ///< Epochs per rank; fewer than requested after early stopping.
   double seconds = 0.0;            ///< For training and validation.
   double images_per_second = 0.0;  ///< Training images of all ranks.
-  Quality best{};                  ///< Of the epoch with the lowest validation loss.
+  Quality best{};                  ///< Quality in the epoch with the lowest validation loss.
 };
 
 /// All members of the set create a trainer and run it, with the same options and files.

@@ -61,7 +61,7 @@ class KoloConan(ConanFile):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
             toolchain.cache_variables[f"KOLO_BUILD_{part}"] = "OFF"
-        toolchain.cache_variables["KOLO_UNITY"] = "ON"  # the shortest build from scratch
+        toolchain.cache_variables["KOLO_UNITY"] = "ON"  # makes a full build fastest
         for variable, option in (("KOLO_BUILD_TOOLS", "with_tools"), ("KOLO_WITH_TORCH", "with_torch"),
                                  ("KOLO_WITH_CUDA", "with_cuda")):
             toolchain.cache_variables[variable] = "ON" if self.options.get_safe(option) else "OFF"
@@ -76,6 +76,6 @@ class KoloConan(ConanFile):
         CMake(self).install()
 
     def package_info(self):
-        # Kolo's own package files say what a program must link.
+        # Kolo's own CMake package defines what a program links.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs.append(os.path.join("lib", "cmake", "kolo"))

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# For a repository of your own: copy this file to packages/kolo/package.py in it.
+# Usage: copy this file to packages/kolo/package.py in a repository of your own.
 from spack.package import *
 
 
 class Kolo(CMakePackage, CudaPackage):
     """Distributed data-parallel training for C++ programs, over MPI, NCCL and shared memory."""
 
-    # `spack develop kolo` or `spack install kolo source=...`: the sources are where you have cloned them.
+    # For `spack develop kolo` or `spack install kolo source=...`: set this to your clone of the
+    # sources.
     git = "file:///path/to/kolo"
 
     license("Apache-2.0")

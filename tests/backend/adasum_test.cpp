@@ -75,7 +75,7 @@ class AdasumOf : public BackendTest {
     EXPECT_TRUE(bytes == 0 || std::memcmp(of_root.data(), array.elements.get(), bytes) == 0);
   }
 
-  /// Of values up to 8, rounded a few times.
+  /// Tolerance for values up to 8 that are rounded a few times.
   static constexpr double tolerance = std::is_same_v<T, double>  ? 1e-12
                                       : std::is_same_v<T, float> ? 1e-5
                                       : std::is_same_v<T, F16>   ? 0.02

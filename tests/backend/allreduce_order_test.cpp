@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the order of ranks and of batches means to Kolo's own allreduces.
+// The effect of the order of ranks and of batches on Kolo's own allreduces.
 #include "fixture.hpp"
 
 namespace kolo::internal::backend {

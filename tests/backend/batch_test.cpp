@@ -52,7 +52,7 @@ TEST(Batch, OfATextHasOneText) {
 
 class Checks : public testing::Test {
  protected:
-  /// Of a batch of one member, which is changed first.
+  /// Checks a batch of one member after `change` has modified it.
   template <typename Change>
   static void check_with(OperationType type, Change change) {
     BatchTensor member{.dtype = DType::f32,
@@ -200,7 +200,7 @@ void expect_windows_cover(const std::vector<std::pair<std::int64_t, std::int64_t
   batch.kind = reduction_of(OperationType::reducescatter, ReduceOp::sum, compression);
   for (BatchTensor& member : members) batch.tensors.push_back(&member);
   for (int rank = 0; rank < size; ++rank) batch.ranks.push_back(rank);
-  std::vector<std::vector<std::int64_t>> ends(shapes.size());  // of each member, of each rank
+  std::vector<std::vector<std::int64_t>> ends(shapes.size());  // by member, then by rank
   for (auto& of_ranks : ends) of_ranks.resize(static_cast<std::size_t>(size));
   Windows windows(batch, bytes);
   Window window;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A messenger that counts what is sent through another.
+// A messenger that counts the messages sent through another messenger.
 #pragma once
 
 #include <deque>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of all backends share. Which one it is decides the file that is linked.
+// The fixture of the tests of all backends. The factory file that is linked selects the backend.
 #pragma once
 
 #include <gtest/gtest.h>

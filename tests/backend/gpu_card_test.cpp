@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a GPU, where there is one: the kernel against its reference on the CPU, and NCCL with one
-// rank. Elsewhere: that the real libraries are there, or say why not, and that nothing else
+// Tests on a GPU if there is one: the kernel against its reference on the CPU, and NCCL with one
+// rank. Without a GPU: the real libraries are found or their absence is explained, and nothing else
 // happens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -152,7 +152,7 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
   }
 }
 
-/// What a rank allreduces out of place, twice as much as it has.
+/// An out-of-place allreduce of one rank, with a prescale of 2.
 struct Allreduce {
   Allreduce(const std::shared_ptr<gpu::Runtime>& cuda, gpu::Gpu& gpu, int rank)
       : host(gpu::make_pinned_memory(cuda, bytes)),

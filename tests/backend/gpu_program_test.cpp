@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs of every kind of operation, on CPU and GPU tensors in turn, among ranks with a
-// GPU each, among ranks that share one, and without NCCL. What the GPUs do happens in random order.
+// Random programs with every kind of operation, on CPU and GPU tensors in turn: among ranks with a
+// GPU each, among ranks that share one, and without NCCL. The GPUs work in random order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,8 +72,8 @@ class OnGpu {
     BatchTensor device{};
     std::vector<std::byte*> owned{};
     std::byte* output = nullptr;
-    std::size_t bytes = 0;             // of the output
-    std::vector<std::int64_t> rows{};  // as the allocator was told
+    std::size_t bytes = 0;             // size of the output
+    std::vector<std::int64_t> rows{};  // passed to the allocator
   };
 
   std::byte* make(Tensor& tensor, std::size_t bytes) {

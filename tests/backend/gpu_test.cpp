@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked at before a GPU is used, and which errors there are.
+// Checks before a GPU is used, and the errors that they raise.
 #include "backend/gpu/runtime/gpu.hpp"
 
 #include <gmock/gmock.h>

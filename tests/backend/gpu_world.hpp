@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of one host with GPUs, all doubles, in one process and driven by one thread.
+// Ranks of one host with GPUs, all of them doubles, in one process and driven by one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class GpuWorld {
     std::shared_ptr<FakeNccl> nccl{};
     std::unique_ptr<gpu::Gpu> gpu{};
     std::unique_ptr<Router> backend{};
-    gpu::StreamHandle stream = nullptr;  // of its user
+    gpu::StreamHandle stream = nullptr;  // the user's stream
   };
 
   explicit GpuWorld(const WorldOptions& options)
@@ -97,7 +97,7 @@ class GpuWorld {
     return all;
   }
 
-  /// What the rank's user gives to a stream, and a mark for what comes after it.
+  /// Work that the rank's user gives to a stream, and a mark for later work.
   void produce(int number, FakeCuda::Work work) {
     Rank& own = rank(number);
     if (own.stream == nullptr) own.stream = own.cuda->create_stream();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of several hosts derive alike: the algorithm, the order of the hosts, placements.
+// Decisions that the ranks of several hosts make alike: algorithm, order of the hosts, and
+// placement.
 #include "backend/internode/algorithms.hpp"
 
 #include <gmock/gmock.h>
@@ -70,7 +71,7 @@ TEST(HostOrder, GroupsAreOfNeighborsAndAnInputCanBeKept) {
   for (int kept = -1; kept < 8; ++kept) EXPECT_EQ(formula(8, kept), "(((ab)(cd))((ef)(gh)))");
 }
 
-/// What the owners have combined after all steps, if each step combines what its group had before.
+/// Steps that each combine the results of a group lead to the same sum on all owners.
 TEST(HostOrder, StepsCombineTheSameGroups) {
   for (const int hosts : {2, 3, 4, 6, 8, 12, 18}) {
     std::vector<std::string> combined;

@@ -20,7 +20,7 @@ std::int64_t small(int rank, std::size_t tensor, std::int64_t index) {
   return (index + 3 * static_cast<std::int64_t>(tensor)) % 5 + rank;
 }
 
-/// Of `small` over all ranks.
+/// The sum of `small` over all ranks.
 std::int64_t sum_of_small(int size, std::size_t tensor, std::int64_t index) {
   return size * small(0, tensor, index) + size * (size - 1) / 2;
 }

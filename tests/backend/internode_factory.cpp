@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is the inter-node one, among hosts that are made up of the ranks of one.
-// What it does not execute goes another way, as in a session. KOLO_TEST_LAYOUT is the layout.
+// The backend under test is the inter-node one, among made-up hosts that consist of ranks of this
+// host. Other batches take another backend, as in a session. KOLO_TEST_LAYOUT sets the layout.
 #include "backend/mpi/mpi_backend.hpp"
 #include "internode_fixture.hpp"
 

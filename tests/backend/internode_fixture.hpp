@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the inter-node backend share: hosts that are made up of the ranks of one.
+// The fixture of the inter-node tests: made-up hosts that consist of the ranks of one host.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is particular to allgathers and reducescatters between hosts; what they have in common with
-// those of other backends is tested with all of them.
+// Properties of allgathers and reducescatters between hosts only; the tests of all backends cover
+// the rest.
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -58,7 +58,7 @@ TYPED_TEST(InterNodeRows, AlsoIfEachRankIsAHost) {
 
 class InterNodeGather : public InterNodeTest {
  protected:
-  /// Of any ranks.
+  /// An allgather among the given ranks.
   [[nodiscard]] Batch gather_among(std::vector<int> ranks, const Gathered<std::int32_t>& tensor) {
     Batch batch = batch_of(operation_of(OperationType::allgather));
     batch.ranks = std::move(ranks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which elements are combined where ranks are divided by NUMA nodes: first the ranks
-// of each node, in their order, then the nodes. KOLO_TEST_NODES is the layout of the nodes.
+// The order in which elements are combined if ranks are divided by NUMA nodes: first the ranks of
+// each node, in rank order, then the nodes. KOLO_TEST_NODES is the layout of the nodes.
 #include <algorithm>
 #include <map>
 #include <type_traits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is MPI's own.
+// Properties of the MPI backend only.
 #include "backend/mpi/mpi_backend.hpp"
 
 #include <cstddef>

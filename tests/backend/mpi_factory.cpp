@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is MPI's. With KOLO_TEST_FAR, every second rank has a clock by which
-// messages take long, and so many pieces in flight.
+// The backend under test is MPI's. With KOLO_TEST_FAR, every second rank has a clock that makes
+// messages seem slow, so that many pieces are in flight.
 #include <chrono>
 #include <cmath>
 

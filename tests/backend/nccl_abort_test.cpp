@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How communicators end while something is in progress on them: together, before their memory is
-// released, without the driver, and not at all if NCCL does not return.
+// The end of communicators with work in progress: all ranks abort together, before memory is
+// released, without blocking the driver, and not at all if NCCL does not return.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -123,7 +123,7 @@ TEST(NcclAbort, TheDestructionOfACommunicatorDoesNotDelayIt) {
   while (nccl.aborts() == 0) std::this_thread::yield();
 }
 
-/// What was launched before ends with the abort, without a result. The session learns of the
+/// An abort ends the kernels that were launched before, without a result. The session learns of the
 /// failure some steps later.
 TEST(NcclAbort, ABatchWhoseKernelsItHasEndedIsNotDone) {
   GpuWorld world({.ranks = 2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allgathers over NCCL: how many calls they take, and what the driver does not wait for.
+// Allgathers over NCCL: the number of calls, and operations for which the driver does not wait.
 #include <gmock/gmock.h>
 
 #include <cstdint>

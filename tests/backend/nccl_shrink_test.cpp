@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of some ranks, which are made of one that has them all.
+// Communicators of some ranks, made by shrinking a communicator that contains them all.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -43,9 +43,9 @@ TEST(NcclShrinkTest, ACommunicatorOfSomeRanksIsMadeOfThatOfAll) {
       }
   };
   play({0, 1, 3}, 0);
-  play({1, 3}, 1);        // of the one before
-  play({0, 1, 2, 3}, 2);  // of its own
-  play({0, 1}, 3);        // of the smallest that has both
+  play({1, 3}, 1);        // shrinks the previous communicator
+  play({0, 1, 2, 3}, 2);  // needs a communicator of its own
+  play({0, 1}, 3);        // shrinks the smallest communicator with both ranks
   play({0, 2}, 4);
   play({1, 3}, 5);
   EXPECT_EQ(world.rank(1).nccl->inits(), 2);
@@ -102,8 +102,8 @@ TEST(NcclShrinkTest, TheAbortOfTheParentEndsAShrinkThatNeverEnds) {
   EXPECT_EQ(aborts, 2);
 }
 
-/// Of a communicator that only an operation asked for which NCCL lacks, other ranks never make
-/// their part.
+/// A communicator created for an operation that NCCL lacks is never shrunk, because the other ranks
+/// would not take part.
 TEST(NcclShrinkTest, NothingIsMadeOfACommunicatorWithoutBatches) {
   GpuWorld world({.ranks = 4});
   Allreduces all(world, {8});

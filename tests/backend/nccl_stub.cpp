@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnccl.so.2 of an older or newer version, of which it has the functions; for
-// nccl_versions_test.cpp. Communicators do nothing but end.
+// A libnccl.so.2 with the functions of an older or newer version, for nccl_versions_test.cpp. Its
+// communicators can only be created and destroyed.
 #include <nccl.h>
 
 #include <chrono>

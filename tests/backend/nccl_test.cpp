@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How batches of GPU tensors use NCCL: what is called, in which order, and what comes of calls that
-// fail or never end.
+// The use of NCCL for batches of GPU tensors: the calls and their order, and the effects of calls
+// that fail or never end.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -92,7 +92,7 @@ TEST_P(NcclTest, MaximaAreScaledByTheKernel) {
   Allreduces batch(world, {70});
   batch.start(kind, 0);
   ASSERT_TRUE(batch.finish());
-  // Of the negative multiples the least is the largest: that of rank 0.
+  // All values are negative multiples of the rank's factor, so the largest is that of rank 0.
   batch.expect_sums(-2.0 / (GetParam() * (GetParam() + 1) / 2.0));
   for (int rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.rank(rank).cuda->launches(), 1);
 }
@@ -174,7 +174,7 @@ TEST_P(NcclTest, ACommunicatorThatIsNotMadeInTimeIsAnError) {
   Allreduces batch(world, {8});
   batch.start(allreduce_of(ReduceOp::sum), 0);
   const std::string failure = failure_of(world, batch.running);
-  // Who is late may see first that another rank has given up.
+  // A late rank may first see that another rank has given up.
   const auto late = HasSubstr("ncclCommInitRankConfig is not done after 0.02 s");
   if (world.size() == 1) {
     EXPECT_THAT(failure, late);
@@ -264,7 +264,7 @@ void expect_errors(const WorldOptions& options) {
       // Looks come as often as they come: the last may be missed.
       const bool is_look = call == "cudaEventQuery" || call == "ncclCommGetAsyncError";
       if (is_look && after > 0) continue;
-      // Who has no NCCL goes another way instead.
+      // A rank without NCCL uses another backend, so a failure of these two calls is not an error.
       const std::string failure = run(call, after);
       if (call == "cudaSetDevice") continue;
       if (call == "ncclGetVersion") continue;

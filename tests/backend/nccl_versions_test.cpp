@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real calls of NCCL against libraries of several versions, which do nothing: what newer
-// versions added is used where it is. KOLO_TEST_NCCL names the library.
+// The real NCCL calls against stub libraries of several versions: functions of newer versions are
+// used if they exist. KOLO_TEST_NCCL names the library.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NUMA nodes that are made up for the ranks of a test.
+// Made-up NUMA nodes for the ranks of a test.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several batches at once, some of the ranks, barriers, and what is refused.
+// Several batches at once, batches of some ranks, barriers, and refused calls.
 #include <algorithm>
 #include <deque>
 #include <random>
@@ -76,7 +76,8 @@ TEST_F(BackendOrder, BatchesUnderWayAtOnceNeedNotBeSteppedAlike) {
 }
 
 TEST_F(BackendOrder, BatchesOfDifferentRanksRunSideBySide) {
-  // Of all ranks, of the even ones, and of each rank alone; all at once, several times.
+  // Allreduces of all ranks, of the even ranks, and of each rank alone, several times and all at
+  // once.
   const auto value = [&](std::size_t, std::int64_t k) {
     return static_cast<double>(k % 50 + rank_);
   };

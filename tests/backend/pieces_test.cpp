@@ -16,7 +16,7 @@ using testing::ElementsAre;
 
 constexpr std::int64_t max_bytes = 256;
 
-/// Of f32: the elements of every part of every piece.
+/// Cuts f32 tensors: the elements of every part of every piece.
 std::vector<std::vector<std::int64_t>> cut(const std::vector<std::int64_t>& lengths) {
   std::vector<Run> runs;
   for (const std::int64_t length : lengths)

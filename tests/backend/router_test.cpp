@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which route batches of CPU tensors take, among hosts that are made up of the ranks of one.
+// The routes of batches of CPU tensors, among made-up hosts that consist of the ranks of one host.
 #include "backend/router/router.hpp"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real interface to CUDA over calls that report what the test says: errors of the program stay
-// the program's.
+// The real interface to CUDA over calls with results set by the test. Errors of the program must
+// remain visible to the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST_F(RealRuntimeTest, CapturesAreSeen) {
   EXPECT_FALSE(runtime_.is_capturing(nullptr));
   cuda_calls_on_host.capture_status = cudaStreamCaptureStatusActive;
   EXPECT_TRUE(runtime_.is_capturing(nullptr));
-  // Of the default stream, while a stream that waits for it is captured.
+  // Status of the default stream while a capture is active on a stream that waits for it.
   cuda_calls_on_host = {.is_capturing = cudaErrorStreamCaptureImplicit};
   EXPECT_TRUE(runtime_.is_capturing(nullptr));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduces of tensors that lie in the ranks' heaps. One thread drives all ranks.
+// Allreduces of tensors in the ranks' heaps. One thread drives all ranks.
 #include <gmock/gmock.h>
 
 #include <algorithm>

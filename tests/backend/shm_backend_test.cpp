@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How batches meet in shared memory: which wait for which, and which do not. One thread drives all
-// ranks.
+// The order of batches in shared memory: dependent batches wait, independent ones do not. One
+// thread drives all ranks.
 #include "backend/shm/shm_backend.hpp"
 
 #include <gmock/gmock.h>
@@ -132,7 +132,7 @@ TEST_F(ShmBackendTest, RefusesBatchesOfOthers) {
         (void)start_barrier(2, 1, {0, 1});
       },
       testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("rank 9")));
-  // What was refused takes no place in a lane.
+  // A refused batch takes no place in a lane.
   auto a = start_barrier(0, 5, {0, 2});
   auto c = start_barrier(2, 5, {0, 2});
   finish({&a, &c});
@@ -289,7 +289,8 @@ TEST_F(ShmBackendTest, AStepEndsInTime) {
   expect_sums();
 }
 
-/// What the ranks of a host do in an allreduce among several hosts, here without the others.
+/// The part of an allreduce among several hosts that the ranks of one host do, without the other
+/// hosts.
 class AmongHosts : public shm::SlicedAllreduce {
  public:
   AmongHosts(shm::Arena& arena, Batch given, shm::LocalRanks ranks)

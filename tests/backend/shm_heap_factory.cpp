@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is that of shared memory, and most tensors lie in shared memory.
+// The backend under test is that of shared memory, with most tensors in shared memory.
 // KOLO_TEST_NODES is the layout of NUMA nodes.
 #include <cstddef>
 #include <memory>
@@ -31,7 +31,7 @@ std::vector<int> all_ranks(int size) {
 
 constexpr std::size_t heap_bytes = std::size_t{256} << 20;
 
-/// Of every few arrays one lies in private memory, not the same one on all ranks.
+/// Allocates every fifth array in private memory, at different positions on different ranks.
 ArrayMemory arrays_in(const std::shared_ptr<node::SharedHeap>& heap, int index) {
   return [heap, made = index](std::size_t bytes) mutable -> std::shared_ptr<std::byte> {
     if (made++ % 5 == 0) return nullptr;

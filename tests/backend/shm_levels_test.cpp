@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks divided by NUMA nodes: which groups there are, and who waits for whom. One thread drives
-// all ranks.
+// Ranks divided by NUMA nodes: the groups, and which ranks wait for which. One thread drives all
+// ranks.
 #include <gmock/gmock.h>
 
 #include <algorithm>

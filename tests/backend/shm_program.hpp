@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random batches for the ranks of a host, and what each of them must come to.
+// Random batches for the ranks of a host, with their expected results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,21 +21,21 @@ struct Step {
   std::int64_t divisor = 1;
   std::uint64_t sequence = 0;
   std::uint64_t joins = 0;
-  Lengths lengths;      // of its tensors; what they mean depends on the operation
-  std::int64_t salt{};  // makes its elements unlike those of other steps
+  Lengths lengths;      // lengths of the tensors; their meaning depends on the operation
+  std::int64_t salt{};  // distinguishes the elements from those of other steps
 };
 
 struct Mixture {
   int ranks = 4;
   int steps = 100;
-  std::int64_t scale = 1;    // of the lengths, which are up to a few thousand
+  std::int64_t scale = 1;    // factor of the lengths, which are up to a few thousand
   bool all_at_once = false;  // all ranks take part in every step
 };
 
 /// Every kind of operation, among random ranks, of any number of tensors of any length.
 [[nodiscard]] std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed);
 
-/// What one rank has to do with a step.
+/// One rank's part of a step.
 class Task {
  public:
   Task(const Step& step, int rank) : step_(step), rank_(rank) {}

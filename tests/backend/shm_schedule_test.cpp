@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs in any order of steps: all ranks driven by one thread, so that a seed that fails
-// fails again, and each by a thread of its own.
+// Random programs with their steps in any order: with one thread for all ranks, so that a failing
+// seed fails again, and with a thread per rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU tensors by way of the host: how batches are cut into chunks, that chunks overlap, and the
-// warning.
+// GPU tensors staged through the host: batches are cut into chunks, chunks overlap, and a warning
+// explains the slow path.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -138,7 +138,7 @@ TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StagedTest, testing::Values(1, 2, 3, 4));
 
-/// What all ranks write during two batches.
+/// The warnings of all ranks during two batches.
 std::string warnings_of(const WorldOptions& options) {
   testing::internal::CaptureStderr();
   GpuWorld world(options);

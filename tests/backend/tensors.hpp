@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches for tests: tensors of known elements, and what becomes of them.
+// Batches for tests: tensors of known elements, and checks of their results.
 #pragma once
 
 #include <gtest/gtest.h>

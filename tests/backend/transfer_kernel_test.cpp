@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's tiles, alignments and tails: its own code, compiled for the host, beside a copy that
-// takes one element after the other.
+// The tiles, alignments and tails of the kernel: the kernel's code, compiled for the host, compared
+// with a copy of one element after the other.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel does to each element is what the CPU's reductions and conversions do.
+// The kernel converts and scales each element exactly as the CPU's reductions and conversions do.
 #include "backend/gpu/runtime/transfer.hpp"
 
 #include <gtest/gtest.h>

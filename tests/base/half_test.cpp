@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both half types over all their values, and the rounding of what lies between two of them.
+// Both half types over all their values, and the rounding of values between two of them.
 #include "base/half.hpp"
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 namespace kolo::internal {
 namespace {
 
-/// What `write` puts on standard error.
+/// The text that `write` prints on standard error.
 template <typename Function>
 std::string written_by(Function write) {
   testing::internal::CaptureStderr();

@@ -44,7 +44,7 @@ std::vector<Json> read_lines(const std::string& path) {
   return lines;
 }
 
-/// Of this process alone.
+/// A path for this process alone.
 std::string temporary(const std::string& name) {
   return fmt::format("{}{}-{}", testing::TempDir(), ::getpid(), name);
 }

@@ -214,7 +214,7 @@ TEST(Statistics, ArePrintedWithTheirUnits) {
   EXPECT_THAT(text, testing::ContainsRegex("negotiation +1 +1.5 us"));
 }
 
-/// What a program installs: it counts, and calls the handler that was there before.
+/// A program's signal handler: it counts the signals, and calls the handler installed before.
 class ChainedHandler {
  public:
   ChainedHandler() {

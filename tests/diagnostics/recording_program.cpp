@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 1 goes its own way after some steps:
+// Rank 1 deviates from the others after some steps:
 //
-//   skipped    it leaves out one gradient from then on, and a stall ends the session
+//   skipped    it omits one gradient from then on, and a stall ends the session
 //   left       it throws
 //   killed     it is killed
-//   signalled  it computes for ever, and somebody asks all ranks for records
+//   signalled  it computes forever, and a signal asks all ranks for records
 #include <csignal>
 #include <cstdio>
 #include <exception>

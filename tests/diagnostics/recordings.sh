@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A rank goes its own way: the flight records of all ranks say which, and how.
+# One rank deviates from the others: the flight records of all ranks show which rank, and how.
 # Usage: recordings.sh HOW RANKS PROGRAM DIAGNOSE MPIRUN...
 set -u
 how=$1 ranks=$2 program=$3 diagnose=$4
@@ -56,7 +56,7 @@ case $how in
     ;;
 esac
 
-# Of a job that fails mpirun ends the ranks that are late: one that has told its story may be missing.
+# When a job fails, mpirun kills late ranks, so one of the records may be missing.
 (($(records) >= 1 && $(records) <= expected)) || die "$(records) records, wanted $expected"
 "$diagnose" "$directory"/kolo-flight-*.jsonl >"$directory/report" || die "kolo-diagnose failed"
 cat "$directory/report"

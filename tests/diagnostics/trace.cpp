@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Of one track.
+/// The state of one track.
 struct Track {
   double last = 0.0;  // no later event begins before
   double busy = 0.0;  // no later X begins before

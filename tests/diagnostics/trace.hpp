@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a timeline, strictly, and checks it against the rules of the format.
+// Reads a timeline strictly, and checks it against the rules of the format.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,8 +11,8 @@ namespace kolo::internal::test {
 /// Throws nlohmann::json::exception for what is no JSON.
 [[nodiscard]] nlohmann::json read_trace(const std::string& path);
 
-/// What is against the rules, in words; "" if nothing is. `whole`: it was closed, so every B has
-/// its E.
+/// A description of the first violation of the rules; "" if there is none. `whole`: the timeline
+/// was closed, so every B must have its E.
 [[nodiscard]] std::string check_trace(const nlohmann::json& trace, bool whole = true);
 
 /// The events of this phase ("X", "B", ...) and name.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether timelines keep to the rules of their format: trace_program FILE...
+// Checks timelines against the rules of their format: trace_program FILE...
 #include <cstdio>
 #include <exception>
 

@@ -28,7 +28,8 @@ bool is_unsigned(DType dtype) {
 /// exactly.
 double element(const Operation& operation, std::size_t tensor, int rank, std::uint64_t i) {
   const DType dtype = operation.tensors[tensor].dtype;
-  const bool adasum = reduces(operation) && operation.op == ReduceOp::adasum;  // of equal tensors
+  // adasum gets equal tensors
+  const bool adasum = reduces(operation) && operation.op == ReduceOp::adasum;
   const std::uint64_t random = random_at(operation, tensor, adasum ? 0 : rank, i);
   if (dtype == DType::boolean) return static_cast<double>(random % 2);
   if (!reduces(operation)) return static_cast<double>(random % 100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs and expected results of operations, which every rank computes by itself.
+// Inputs and expected results of operations, which every rank computes alone.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs random programs of operations and compares them with results that every rank computes alone.
+// Runs random programs of operations and compares the results with those that every rank computes
+// alone.
 //
 //   --seed S      seed of the first program; the others follow (random)
 //   --runs N      max number of programs (1, unless --seconds is given)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random program of operations. Every rank derives the same one from the seed.
+// A random program of operations. Every rank derives the same program from the seed.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +35,14 @@ enum class Mistake : std::uint8_t {
 
 struct Tensor {
   DType dtype = DType::f32;
-  Shape shape{};  // of allgather and alltoall each rank has a first length of its own
+  Shape shape{};  // in allgather and alltoall, the first length differs between ranks
 };
 
 /// An operation that all ranks of a set submit, except those that have joined.
 struct Operation {
-  std::uint64_t number = 0;  // of all that were ever made: the data follow from it
+  std::uint64_t number = 0;  // unique number, from which the data follow
   std::string name{};        // "": none
-  std::size_t set = 0;       // among the sets of its phase
+  std::size_t set = 0;       // index among the sets of its phase
   std::vector<int> members{};
   std::vector<int> present{};  // those of the members that submit it
   Kind kind = Kind::barrier;

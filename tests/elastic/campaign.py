@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains elastically again and again, with other faults each time, and judges.
+"""Runs elastic trainings, each with different faults, and checks their results.
 
 Usage: campaign.py KOLORUN PROGRAM [--torch PROGRAM] [--faults N] [--seed S] [--results FILE] [--csv FOLDER]
 
-Every run follows from its seed: plans.py draws it. A run must end with status 0 and the words "as replayed": its
-parameters equal those of a replay of its steps in one process. No process and no shared memory of it may be left.
-Prints how many faults there were of each kind in each phase, and how long it took from a fault to the end of the next
-step; --csv writes this to elastic_faults.csv and elastic_runs.csv. --results adds what came of each run to a file, and
-the tables are then of all runs in it; the last result of a seed counts. Exit status 1 if a run failed. Runs on two
+plans.py draws each run from its seed. A run must end with status 0 and the words "as replayed": its parameters equal
+those of a replay of its steps in one process. It must leave no process and no shared memory. Prints the number of
+faults of each kind in each phase, and the time from a fault to the end of the next step; --csv writes both to
+elastic_faults.csv and elastic_runs.csv. --results appends the result of each run to a file, and the tables then cover
+all runs in it; the last result of a seed counts. Exit status 1 if a run failed. Runs on two
 networks need root, and are left out otherwise.
 """
 import argparse
@@ -35,7 +35,7 @@ RUN_FIELDS = ["hosts", "optimizer", "runs", "faults", "hangs", "wrong", "left"]
 
 
 class Helper:
-    """For faults that end: cuts the cable once a process waits for that, and mends it; continues stopped processes."""
+    """For temporary faults: cuts the cable when a process waits for it, restores it later, and continues stopped processes."""
 
     def __init__(self, networks, job, folder, plan):
         self.networks, self.job, self.folder, self.plan = networks, job, folder, plan
@@ -61,7 +61,7 @@ class Helper:
         self.end_after_return()
 
     def end_after_return(self):
-        """The host that was cut off takes part again."""
+        """Ends the training once the host that was cut off takes part again."""
         if self.before_cut is not None and f"session of {RANKS} ranks" in self.job.output()[self.before_cut:]:
             open(f"{self.folder}/end", "w").close()
 
@@ -84,7 +84,7 @@ def name_of(fault):
 
 @dataclasses.dataclass
 class Result:
-    """Of a run. A fault is its kind and its phase."""
+    """The faults of a run, each as its kind and its phase."""
 
     seed: int
     hosts: str
@@ -99,7 +99,7 @@ class Result:
         return not (self.hangs or self.wrong or self.left)
 
     def waits(self):
-        """Are there faults that others learn of only after a timeout?"""
+        """Whether the run has faults that other ranks notice only after a timeout."""
         return any(each.split()[0] in ("stop", "pause", "hoststop", "cut") or each.split()[1] in ("start", "startup")
                    for each in self.happened)
 
@@ -164,7 +164,7 @@ def run_rows(runs):
 
 
 def all_results(args, runs):
-    """The last one of each seed."""
+    """The last result of each seed."""
     if not args.results:
         return runs
     with open(args.results) as file:

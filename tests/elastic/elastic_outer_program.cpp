@@ -137,7 +137,7 @@ class Training {
   Faults& faults_;
   torch::nn::Linear net_ = make_net();
   OuterOptimizer outer_{net_->parameters(), outer_rate, outer_momentum};
-  std::vector<std::int32_t> ranks_{};  // of each round
+  std::vector<std::int32_t> ranks_{};  // number of ranks in each round
   kolo::elastic::State state_{};
 };
 

@@ -3,11 +3,11 @@
 //
 //   elastic_program FOLDER [fault=KIND:PHASE:RANK:STEP]... [NAME=VALUE]...
 //
-// The state has a history: with how many ranks each step was made, and how often each example was
-// used. It is committed with the parameters, so it tells of the steps that count. At the end each
-// rank makes these steps again, alone, and compares all bits.
+// The state has a history: the number of ranks of each step, and how often each example was used.
+// The history is committed with the parameters, so it contains exactly the steps that count. At the
+// end each rank repeats these steps alone, and compares all bits.
 //
-// Options: see below. With until_file=1, the training goes on until there is a file FOLDER/end.
+// Options: see below. With until_file=1, the training continues until the file FOLDER/end exists.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -56,7 +56,7 @@ struct Options {
   std::uintmax_t load_for = 0;  // a later process loads its data while others make so many steps
   bool checks_only = false;     // check_membership after each step, and commits after an epoch
   std::string unfit{};          // what a process that is started later has of its own
-  std::string mistake{};        // of the program
+  std::string mistake{};        // mistake that the program makes
 };
 
 Options parse(int argc, char** argv) {
@@ -98,7 +98,8 @@ kolo::DistributedSampler make_sampler(int rank = -1, int ranks = -1) {
 /// As many bytes as steps were made, with load_for.
 std::string steps_file(const Options& options) { return options.folder + "/steps"; }
 
-/// What a process does before its session. Throws if the others do not train meanwhile.
+/// Loads data before a session, while the other ranks must continue to train. Throws if they do
+/// not.
 void load_data(const Options& options) {
   if (options.load_for == 0 || std::getenv("RANK") != nullptr) return;
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);

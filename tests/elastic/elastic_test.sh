@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs an elastic program in a fresh folder, which it gets as its first argument.
+# Runs an elastic program in a fresh folder, and passes the folder as its first argument.
 #
 # Usage: elastic_test.sh EXPECT DIRECTORY STATUS PATTERN PROGRAM [KOLORUN ARGUMENTS...] -- [ARGUMENTS...]
 set -uo pipefail

@@ -115,7 +115,7 @@ struct Setup {
   std::vector<std::string> faults;
   int grow_to;
   kolo::LossScaleOptions scale;
-  double factor;  // of the loss
+  double factor;  // factor of the loss
   bool shares_gradients;
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Each session of an elastic job writes statistics and timelines of its own: the second one does not
-# overwrite those of the first.
+# Each session of an elastic job writes its own statistics and timelines: the second session does
+# not overwrite those of the first.
 #
 # Usage: files_test.sh DIRECTORY KOLORUN PROGRAM
 set -uo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One elastic job that grows and shrinks again and again: nothing of it may grow for good.
+"""Runs one elastic job that grows and shrinks repeatedly, and checks that its resources do not grow.
 
 Usage: growth.py KOLORUN PROGRAM [--seconds S] [--changes N] [--csv FILE] [--ranks-per-host N]
 
@@ -35,7 +35,7 @@ class Failure(Exception):
 
 
 def look_at(process):
-    """The least of several looks: kolorun has pipes to the discovery script and to agents that are just ending."""
+    """The minimum of several counts, because kolorun has pipes to the discovery script and to agents that are just ending."""
     looks = []
     for _ in range(LOOKS):
         fields = process.fields()
@@ -64,7 +64,7 @@ class Growing:
         os.rename(f"{self.folder}/hosts.new", f"{self.folder}/hosts")
 
     def wait_for(self, ranks):
-        """For a session that is newer than the last, and of so many ranks."""
+        """Waits for a session newer than the last one, with the given number of ranks."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             sessions = SESSION.findall(self.job.output())
@@ -77,7 +77,7 @@ class Growing:
         raise Failure(f"no session of {ranks} ranks within {PATIENCE} s")
 
     def wait_for_end_of_changing(self):
-        """The processes that have left end soon after the next session has begun."""
+        """Waits for the end of removed processes, which is soon after the next session has begun."""
         until = time.monotonic() + PATIENCE
         while any(each.environment().get("FAKE_HOST") == "changing" for each in self.job.processes()):
             if time.monotonic() > until:
@@ -85,7 +85,7 @@ class Growing:
             time.sleep(0.1)
 
     def staying(self):
-        """The processes that stay, by name."""
+        """The processes that remain throughout, by name."""
         own = {}
         ranks = 0
         for process in sorted(self.job.processes(), key=lambda each: each.pid):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// With how many ranks each step was made.
+// The history of a training: the number of ranks of each step.
 #pragma once
 
 #include <algorithm>

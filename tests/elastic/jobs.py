@@ -17,7 +17,7 @@ exec {prefix} env -i PATH="$PATH" {mark}={job} FAKE_HOST="$host" sh -c "exec $*"
 
 
 class Process:
-    """What /proc says of one."""
+    """A process, from /proc."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -70,7 +70,7 @@ class Job:
             return file.read()
 
     def processes(self):
-        """Those that still run."""
+        """The processes that still run."""
         mark = f"{MARK}={self.name}".encode()
         all_of_them = [Process(int(each)) for each in os.listdir("/proc") if each.isdigit()]
         return [each for each in all_of_them
@@ -86,7 +86,7 @@ class Job:
         return left + [f"/dev/shm/{each}" for each in new if each.startswith("kolo")]
 
     def end(self):
-        """By force."""
+        """Kills all processes of the job."""
         for each in self.processes():
             try:
                 os.kill(each.pid, signal.SIGKILL)

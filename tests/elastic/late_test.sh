@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A process that is started after a loss waits for the others until the job is over: it is ended, and
-# neither it nor kolorun calls that an error.
+# A process that starts after a loss waits for the others until the job is over. It is ended then,
+# and neither the process nor kolorun reports an error.
 #
 # Usage: late_test.sh DIRECTORY KOLORUN PROGRAM
 set -uo pipefail

@@ -38,7 +38,7 @@ class Networks:
 
 
 def make_networks():
-    """None if there are no namespaces here."""
+    """Creates the hosts; None without network namespaces on this machine."""
     try:
         return Networks()
     except (OSError, subprocess.CalledProcessError):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Elastic training on two hosts that network namespaces emulate: the cable between them is pulled and
-# put back, and a host is removed and comes again. Needs root.
+# Elastic training on two hosts emulated by network namespaces: the cable between them is cut and
+# restored, and a host is removed and returns. Needs root.
 #
 # Usage: networks_test.sh KOLORUN ELASTIC_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)

@@ -51,7 +51,7 @@ def draw_kind(draw, phase, hosts, is_first):
 
 
 def draw_faults(draw, hosts, phases_of):
-    """One rank of the first four remains."""
+    """Draws faults, which leave at least one of the first four ranks."""
     faults, remaining = [], RANKS
     for i in range(draw.choice([1, 2, 2, 3])):
         phase = draw.choice([each for each in (LATER if i > 0 else FIRST) if each in phases_of])

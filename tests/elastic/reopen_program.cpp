@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts one session after another in the same process; most of them fail. Nothing may accumulate.
+// Starts one session after another in the same process; most of them fail. No resources may leak.
 //
 //   reopen_program SESSIONS
 //   reopen_program lost       rank 1 is killed; the others try to start another session
@@ -27,7 +27,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-/// What this process has of each.
+/// The resources of this process.
 struct Resources {
   long descriptors = 0;
   long threads = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a State commits, restores and sends; without losses, so in jobs that are not elastic too.
+// Commits, restores and broadcasts of a State; without losses, so also in jobs that are not
+// elastic.
 #include <gmock/gmock.h>
 
 #include <array>

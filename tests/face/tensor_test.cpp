@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a view may be made from, and what it must not. Most of it is checked by the compiler.
+// Valid and invalid sources of a view. The compiler checks most of them.
 #include "kolo/tensor.hpp"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,8 @@ static_assert(dtype_of<signed char> == DType::i8 && dtype_of<unsigned char> == D
 static_assert(dtype_of<long> == DType::i64 && dtype_of<long long> == DType::i64);
 static_assert(dtype_of<std::uint16_t> == DType::u16 && dtype_of<bool> == DType::boolean);
 
-// What owns its elements may be given away; what borrows them may not.
+// An object that owns its elements may be moved into an operation; an object that borrows them may
+// not.
 template <typename Range>
 constexpr bool may_be_given_away = requires(Range&& range) {
   {

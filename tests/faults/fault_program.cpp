@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fault hits one rank at some moment of a phase, while all ranks run mixed operations. Each rank
-// logs the failure that it sees, with the time; run_faults.py reads and judges the logs.
+// A fault hits one rank during a phase, while all ranks run mixed operations. Each rank logs the
+// failure that it sees, with the time; run_faults.py reads and judges the logs.
 //
 // Usage: fault_program HOW PHASE VICTIM DELAY_US LOG
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs fault_program again and again, each time with another harm at another moment, and judges.
+"""Runs fault_program repeatedly, each time with a different fault at a different moment, and checks the results.
 
 Usage: run_faults.py PROGRAM [--runs N] [--seed S] [--ranks N] [--mpirun PATH] [--only HOW]
                      [--phase PHASE] [--results FILE] [--verbose]
 
-Every run follows from its seed. --results keeps what came of each run in a file, and the table is
-then of all that is in it. Exit status 1 if a promise was broken in any run.
+Every run follows from its seed. --results appends the result of each run to a file, and the table then
+covers all runs in it. Exit status 1 if a guarantee was broken in any run.
 """
 import argparse
 import collections
@@ -44,7 +44,7 @@ def now():
 
 
 def state_of_process(process):
-    """Its number and state, and the system calls in which its threads sleep."""
+    """A process's number and state, and the system calls in which its threads sleep."""
     pid, state = process
     sleeps = []
     try:

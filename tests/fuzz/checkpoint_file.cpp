@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a checkpoint: its header, its checksums, and the parts that its tensors belong to.
+// The file of a checkpoint: its header, its checksums, and the parts of its tensors.
 #include "training/checkpoint/checkpoint_file.hpp"
 
 #include <unistd.h>

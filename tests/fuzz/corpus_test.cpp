@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What fuzzing has found, kept so that it stays fixed. A target may have none.
+// Inputs that fuzzing has found, kept as regression tests. A target may have none.
 std::vector<Seed> found_by(const Target& target) {
   std::vector<Seed> inputs;
   const fs::path folder = fs::path(KOLO_FUZZ_CORPUS) / target.name;

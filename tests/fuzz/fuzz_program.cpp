@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One target under libFuzzer. KOLO_FUZZ_TARGET names it. At exit, the program prints how many
-// inputs the decoder accepted. With KOLO_FUZZ_SEEDS=DIRECTORY it writes the seeds of all targets to
-// DIRECTORY/<target>/<name> instead, and ends.
+// One target under libFuzzer, named by KOLO_FUZZ_TARGET. At exit, the program prints the number of
+// inputs that the decoder accepted. With KOLO_FUZZ_SEEDS=DIRECTORY it writes the seeds of all
+// targets to DIRECTORY/<target>/<name> instead, and ends.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

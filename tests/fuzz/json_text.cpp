@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that users give, as flight records and timelines write them: every JSON reader accepts the
+// Names given by users, as flight records and timelines write them: every JSON reader accepts the
 // output, and UTF-8 comes back unchanged.
 #include "diagnostics/json_text.hpp"
 

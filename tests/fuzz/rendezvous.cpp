@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reaches the rendezvous server: any message that is read comes back the same when it is
-// written and read again, and none from a stranger makes the server more than refuse it.
+// Input of the rendezvous server: any message that is read comes back the same when it is written
+// and read again, and the server refuses any message from a stranger.
 #include "../rendezvous/introduce.hpp"
 #include "../rendezvous/samples.hpp"
 #include "rendezvous/codec.hpp"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the fuzz targets in turns, from their seeds, from the inputs in tests/fuzz/corpus and from what
-# earlier runs have added. Fails if a target finds something, or if its decoder never accepts an
-# input: most of the decoder was not reached then.
+# Runs the fuzz targets in turn, from their seeds, from the inputs in tests/fuzz/corpus and from
+# inputs that earlier runs have added. Fails if a target finds a bug, or if its decoder never
+# accepts an input, because most of the decoder was not reached then.
 #
 # Usage: tests/fuzz/run.sh PROGRAM SECONDS [TARGET...]     total seconds; default: all targets
-#   KOLO_FUZZ_WORK     where seeds, growing corpora, logs and findings go (default: beside the program)
-#   KOLO_FUZZ_TURN     seconds of a turn (60)
-#   KOLO_FUZZ_TIMEOUT  an input that takes this many seconds is a finding (10)
+#   KOLO_FUZZ_WORK     directory of seeds, growing corpora, logs and findings (default: next to the
+#   program)
+#   KOLO_FUZZ_TURN     seconds per turn (60)
+#   KOLO_FUZZ_TIMEOUT  seconds after which an input counts as a finding (10)
 set -euo pipefail
 program=$(realpath "$1")
 seconds=$2

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings as the environment gives them: lines of NAME=VALUE.
+// Settings from the environment: lines of NAME=VALUE.
 #include "session/settings.hpp"
 
 #include <unistd.h>

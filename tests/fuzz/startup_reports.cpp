@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other at the start, perhaps from other versions of the library.
+// Reports that ranks exchange at the start, perhaps from other versions of the library.
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states of samplers and the like, as text in checkpoints.
+// The text in checkpoints of the states of samplers and similar objects.
 #include "training/state_text.hpp"
 
 #include <cmath>

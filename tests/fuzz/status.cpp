@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says of itself: through its page in shared memory, and as bytes.
+// A rank's status: through its page in shared memory, and as bytes.
 #include <memory>
 
 #include "negotiation/wire/codec.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A target: a decoder of bytes from outside, as a function that takes any bytes.
+// A target: a decoder of external bytes, as a function of any bytes.
 #pragma once
 
 #include <cstddef>

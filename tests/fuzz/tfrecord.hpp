@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the targets of TFRecord files.
+// Helpers shared by the targets of TFRecord files.
 #pragma once
 
 #include <cstdint>

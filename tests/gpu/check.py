@@ -3,8 +3,8 @@
 """Checks Kolo on a machine with a GPU, in steps of less than eight minutes.
 
 Each command's result is written to OUTPUT/summary.json as soon as it is known, and all output to
-OUTPUT/STEP.log. What has a result there is not run again, so a check that was stopped, or that used
-up its --seconds, goes on when it is called again with the same OUTPUT. Exits with 0 if all is well,
+OUTPUT/STEP.log. Commands with a result there are not run again, so a check that was stopped, or that
+used up its --seconds, continues when it is called again with the same OUTPUT. Exits with 0 if all is well,
 1 if a command failed, 3 if there is no GPU, and 75 if commands are left.
 """
 
@@ -21,12 +21,12 @@ import time
 import steps
 
 FAILED, NO_GPU, UNFINISHED = 1, 3, 75
-KEPT_LINES = 40  # of the output of a command, in the summary
+KEPT_LINES = 40  # lines of a command's output in the summary
 SKIPPED = 77  # a program's exit status
 
 
 class Summary:
-    """What is known, in a file that is always whole."""
+    """The results so far, in a file that is replaced atomically."""
 
     def __init__(self, folder, mode, again):
         self.path = folder / "summary.json"
@@ -63,7 +63,7 @@ class Summary:
 
 
 def stop(process):
-    """With all that it has started, mpirun's ranks too."""
+    """Kills a process and everything that it has started, including mpirun's ranks."""
     for what in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, what)
@@ -73,7 +73,7 @@ def stop(process):
 
 
 def run(command, environment, log):
-    """The result of a command, whose output is appended to the log."""
+    """Runs a command, appends its output to the log, and returns the result."""
     log.write(f"\n== {command.name}: {' '.join(command.argv)}\n")
     log.flush()
     begin = time.monotonic()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpu-check's own logic: limits, results, going on where it stopped."""
+"""Tests of gpu-check's own logic: limits, results, continuing after a stop."""
 
 import json
 import pathlib

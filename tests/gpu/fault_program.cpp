@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank is killed while GPUs work together; the others must learn of it, copy their model off the
-// GPU, find it whole, and exit.
+// A rank is killed while GPUs work together. The other ranks must learn of it, copy their model off
+// the GPU, find it intact, and exit.
 //
 // Usage: mpirun --enable-recovery -np N gpu_faults SCENARIO
 //   kill    in the middle of an allreduce
-//   two     in the middle of two, on two communicators
-//   init    while the first communicator is made
-//   shrink  while a communicator is made of another
-// Ranks share a GPU if there are too few. The killed rank is the last but one.
+//   two     in the middle of two allreduces on two communicators
+//   init    while the first communicator is being created
+//   shrink  while a communicator is being derived from another
+// Ranks share a GPU if there are too few. The killed rank is the second to last.
 #include <fmt/format.h>
 
 #include <algorithm>

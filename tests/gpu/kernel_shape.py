@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the machine code of the transfer kernel, for which no GPU is needed.
+"""Checks the machine code of the transfer kernel; needs no GPU.
 
 For each architecture: accesses of 16 bytes to global memory; four of them loaded before the first
 is stored; the GPU's own conversions of half types; no conversion of a half type to an integer, which
-no source asks for, but which ptxas 13.0 has made of byte stores; no spilled registers, and few enough
+the source never contains, but which ptxas 13.0 has generated for byte stores; no spilled registers, and few enough
 of them for the threads that hide the latency of memory. The loads are checked in PTX and in SASS.
 
 Exits with 77 if there is no nvcc or ptxas. nvdisasm must be in PATH, in the CUDA toolkit or in the
@@ -24,10 +24,10 @@ SKIPPED = 77
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNEL = "src/backend/gpu/runtime/transfer.cu"
 
-THREADS = 256  # of a block, as in the kernel
-MIN_BLOCKS = 3  # of a multiprocessor, as in the kernel's launch bounds
-REGISTERS = 65536  # of a multiprocessor, since Volta
-LOADED_BYTES = 64  # by a thread before it stores
+THREADS = 256  # threads per block, as in the kernel
+MIN_BLOCKS = 3  # blocks per multiprocessor, as in the kernel's launch bounds
+REGISTERS = 65536  # registers per multiprocessor, since Volta
+LOADED_BYTES = 64  # bytes that a thread loads before it stores
 # Copies, and the twelve pairs of real types that are converted or scaled.
 MIN_LOOPS = 13
 ARCHITECTURES = "75,80,90,100"
@@ -77,7 +77,7 @@ def sass_blocks(text):
 
 
 def loops_with_loads_in_flight(blocks):
-    """Blocks that load so much in accesses of 16 bytes or more before their first store."""
+    """The number of blocks that load `LOADED_BYTES` in accesses of 16 bytes or more before their first store."""
     loops = 0
     for block in blocks:
         loaded = 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Packs what gpu-check needs on a machine with a GPU, glibc and a driver, and nothing else.
+"""Packs the files that gpu-check needs on a machine with only a GPU, glibc and a driver.
 
 The kit is an archive of less than 60 MiB: the programs, Open MPI, NCCL with code for one
 architecture, their libraries, a Python, and the script `run`. Made on the Debian whose packages the
@@ -49,7 +49,7 @@ def copy(source, target):
 
 
 def libraries_of(path):
-    """What the loader finds for a program or library."""
+    """The libraries that the loader finds for a program or library."""
     found = run("ldd", path, stdout=subprocess.PIPE, text=True).stdout
     for line in found.splitlines():
         name, _, place = line.strip().partition(" => ")
@@ -83,7 +83,7 @@ class Kit:
             self.add_libraries_of(source)
 
     def add_mpi(self):
-        """In the folders in which Open MPI looks below OPAL_PREFIX."""
+        """Adds Open MPI in the folders in which it searches below OPAL_PREFIX."""
         mpi = self.folder / "mpi"
         copy(shutil.which("orterun"), mpi / "usr/bin/mpirun")
         self.add_libraries_of(shutil.which("orterun"))
@@ -99,7 +99,7 @@ class Kit:
                                 ignore_dangling_symlinks=True)
 
     def add_nccl(self, library, architectures):
-        """The trimmed library, which is loaded by its name."""
+        """Adds the trimmed NCCL library, which is loaded by its name."""
         image = bytearray(library.read_bytes())
         kept = {int(architecture) for architecture in architectures.split(",")}
         with_code, _ = trim_fatbin.trim(image, kept)
@@ -123,7 +123,7 @@ class Kit:
         self.add_libraries_of(work / "python/usr/bin/python3.11")
 
     def add_scripts(self):
-        """With the kernel's source, whose machine code is checked where there is a nvcc."""
+        """Adds the scripts and the kernel's source, whose machine code is checked on machines with nvcc."""
         for name in SCRIPTS:
             copy(ROOT / "tests/gpu" / name, self.folder / "tests/gpu" / name)
         copy(ROOT / "tests/gpu/run_kit.sh", self.folder / "run")
@@ -133,7 +133,7 @@ class Kit:
 
 
 def fetch_nccl(work):
-    """From PyPI."""
+    """Downloads NCCL from PyPI."""
     run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
         "--dest", work, NCCL)
     wheel, = work.glob("nvidia_nccl*.whl")
@@ -142,7 +142,7 @@ def fetch_nccl(work):
 
 
 def pack(folder, archive):
-    """What trimming left of NCCL's size takes no room on the other machine either."""
+    """Packs the folder with sparse files, so that the zeros in the trimmed NCCL take no room on the other machine either."""
     run("tar", "--create", "--gzip", "--sparse", "--owner=0", "--group=0", "--file", archive,
         "--directory", folder.parent, folder.name)
     size = archive.stat().st_size

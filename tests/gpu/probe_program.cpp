@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has for gpu-check: GPUs, the driver, CUDA and NCCL, each on a line of its own.
+// The resources of this machine for gpu-check: GPUs, the driver, CUDA and NCCL, each on its own
+// line.
 // Exits with 3 if there is no GPU that Kolo can use.
 #include <fmt/format.h>
 

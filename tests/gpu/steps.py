@@ -50,7 +50,7 @@ class Step:
 
 
 class Maker:
-    """What the steps have in common."""
+    """Settings shared by the steps."""
 
     def __init__(self, arguments):
         self.dry = arguments.dry_run

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes from a shared library the GPU code of all architectures but some.
 
-The library keeps its size and the places of everything in it, so it stays valid; what was removed
-is zeros, of which an archive needs no room. A container of GPU code is a header followed by
+The library keeps its size and all offsets, so it stays valid; removed code becomes zeros, which
+compress to almost nothing in an archive. A container of GPU code is a header followed by
 entries, each with a header of its own; the entries that stay move up.
 """
 
@@ -21,7 +21,7 @@ MACHINE_CODE = 2
 
 
 def sections(image):
-    """The offset and size of each section, by name; of a 64-bit ELF."""
+    """The offset and size of each section of a 64-bit ELF file, by name."""
     if image[:5] != b"\x7fELF\x02":
         sys.exit("trim_fatbin: this is no 64-bit ELF file")
     table, = struct.unpack_from("<Q", image, 40)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154
-# Functions that make hosts of network namespaces, joined by an emulated network. Needs root. To be
-# sourced with `set -euo pipefail`, after these variables are set:
+# Functions that create hosts from network namespaces, joined by an emulated network. Needs root.
+# Source this file with `set -euo pipefail`, after these variables are set:
 #   programs    directory of link_emulator
-#   ranks       on each host
-#   delay       of each direction, in microseconds
-#   mtu         bytes of a packet
-#   host_count  (2)
+#   ranks       ranks per host
+#   delay       delay in each direction, in microseconds
+#   mtu         bytes per packet
+#   host_count  number of hosts (2)
 # Afterwards, `scratch` is a directory for files, removed with the hosts at the end.
 
 hosts=() addresses=

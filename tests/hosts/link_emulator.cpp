@@ -64,7 +64,7 @@ int open_wire(const std::string& host) {
   return wire;
 }
 
-/// What is sent to one host. Its end of the network is busy with one packet after another.
+/// Packets sent to one host. The link of the host carries one packet after another.
 class Inbox {
  public:
   Inbox(int wire, const Quality& quality) : wire_(wire), quality_(quality) {}
@@ -103,7 +103,7 @@ class Inbox {
   std::deque<Packet> under_way_{};
 };
 
-/// What one host sends.
+/// Packets sent by one host.
 class Outbox {
  public:
   Outbox(int wire, const Quality& quality) : wire_(wire), quality_(quality) {}

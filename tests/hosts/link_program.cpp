@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures an allreduce between hosts, and the time that a link takes for the same bytes.
+// Measures an allreduce between hosts, and the time that the link needs for the same bytes.
 //
 //   link_program [--megabytes N] [--rounds N]
 //

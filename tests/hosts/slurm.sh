@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Starts ranks by Slurm: installs Debian's Slurm and Kolo's packages in a bare Debian 12, starts munged,
-# slurmctld and slurmd there, and runs programs by srun with PMIx and without it, and by mpirun in a
-# batch job.
+# Starts ranks with Slurm: installs Debian's Slurm and Kolo's packages in a bare Debian 12, starts
+# munged, slurmctld and slurmd there, and runs programs with srun, with PMIx and without it, and
+# with mpirun in a batch job.
 #
 # Usage: tests/hosts/slurm.sh DIRECTORY   (as root; needs mmdebstrap)
-#   DIRECTORY   that has Kolo's packages: ./dev packages
+#   DIRECTORY        folder of Kolo's packages: ./dev packages
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
 packages=$(cd "$1" && pwd)

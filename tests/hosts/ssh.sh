@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# kolorun by OpenSSH: in a bare Debian 12, starts sshd on loopback, and runs jobs on two hosts that are
-# two names of it; also for a user whose shell is tcsh.
+# Tests kolorun with OpenSSH: in a bare Debian 12, starts sshd on loopback, and runs jobs on two
+# hosts, which are two names of this machine; also for a user whose shell is tcsh.
 #
 # Usage: tests/hosts/ssh.sh DIRECTORY   (as root; needs mmdebstrap)
-#   DIRECTORY   that has kolorun and rank_program
+#   DIRECTORY        folder of kolorun and rank_program
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
 programs=$(cd "$1" && pwd)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Starts ranks by the torchrun of Debian's PyTorch, in a bare Debian 12: see torchrun_jobs.sh.
+# Starts ranks with the torchrun of Debian's PyTorch, in a bare Debian 12: see torchrun_jobs.sh.
 #
 # Usage: tests/hosts/torchrun.sh DIRECTORY   (as root; needs mmdebstrap)
-#   DIRECTORY   that has launcher_program
+#   DIRECTORY        folder of launcher_program
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
 programs=$(cd "$1" && pwd)

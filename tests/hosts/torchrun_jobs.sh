@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Starts ranks by the torchrun of a PyTorch: by one agent, two jobs at once, restarts, and by two agents
-# as on two hosts.
+# Starts ranks with the torchrun of a PyTorch: with one agent, two jobs at once, restarts, and with
+# two agents as on two hosts.
 #
 # Usage: torchrun_jobs.sh PYTHON DIRECTORY
-#   PYTHON      of an environment that has PyTorch
-#   DIRECTORY   that has launcher_program
+#   PYTHON      the Python of an environment with PyTorch
+#   DIRECTORY   folder of launcher_program
 set -euo pipefail
 python=$1
 program=$(cd "$2" && pwd)/launcher_program

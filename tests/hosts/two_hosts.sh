@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2010,SC2034,SC2154
-# Joins hosts, made of network namespaces, by a network with a delay, a rate and losses. Runs random
-# programs between them, then measures an allreduce and the link alone. Then tries to choose between
-# interfaces, one of which leads nowhere, and cuts a host off. Needs root.
+# Joins hosts, emulated by network namespaces, with a network that has a delay, a rate and losses.
+# Runs random programs between the hosts, then measures an allreduce and the link alone. Then
+# selects between interfaces, one of which leads nowhere, and cuts a host off. Needs root.
 #
 # Usage: two_hosts.sh DIRECTORY_OF_PROGRAMS [SECONDS_OF_RANDOM_PROGRAMS]
-#   KOLO_HOSTS_COUNT   (2)
-#   KOLO_HOSTS_MBIT    of the link, per second, in each direction (1000)
-#   KOLO_HOSTS_DELAY   of each direction, in microseconds (1000)
-#   KOLO_HOSTS_LOSSES  lost packets in percent, a run for each ("0 1")
-#   KOLO_HOSTS_MTU     bytes of a packet (9000)
-#   KOLO_HOSTS_RANKS   on each host (2)
+#   KOLO_HOSTS_COUNT   number of hosts (2)
+#   KOLO_HOSTS_MBIT    bandwidth of the link in Mbit/s, in each direction (1000)
+#   KOLO_HOSTS_DELAY   delay in each direction, in microseconds (1000)
+#   KOLO_HOSTS_LOSSES  lost packets in percent, one run per value ("0 1")
+#   KOLO_HOSTS_MTU     bytes per packet (9000)
+#   KOLO_HOSTS_RANKS   ranks per host (2)
 #   KOLO_HOSTS_NETWORKS
-#                      KOLO_NETWORK, a run for each ("mpi fabric")
+#                      values of KOLO_NETWORK, one run per value ("mpi fabric")
 #   KOLO_HOSTS_TIMEOUT seconds until the host that is cut off counts as lost (2)
 #   KOLO_HOSTS_MEGABYTES, KOLO_HOSTS_ROUNDS
 #                      of the allreduce that is measured (100, 5)

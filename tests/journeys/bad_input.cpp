@@ -160,7 +160,7 @@ void duplicate(const Scene& scene) {
     throw Unexpected("a wrong sum beside a duplicate");
 }
 
-/// What the limits allow works.
+/// A name of the maximum length is accepted.
 void longest_name(const Scene& scene) {
   std::int64_t value = scene.rank + 1;
   const std::string start = scene.name + " is long ";

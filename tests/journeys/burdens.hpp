@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session has to bear: many names, sets that come and go, a rank that stops.
+// Burdens of a session: many names, process sets that come and go, a rank that stops.
 #pragma once
 
 #include "incidents.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank does in an epoch, and programs as text.
+// The steps of each rank in an epoch, and programs as text.
 #include <algorithm>
 #include <cmath>
 #include <set>

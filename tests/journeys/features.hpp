@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training program may do. A program has some of these; pairs of them are counted.
+// The features of training programs. A program has some of them; pairs of features are counted.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ enum class Feature : std::uint8_t {
   two_optimizers,
   set_optimizer,      // one more optimizer on some ranks
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
-  shared_memory,      // of the gradients
+  shared_memory,      // for gradients
   token,              // reduce() and step() of its result; without LibTorch only
   sharded,            // ShardedOptimizers, by the seed of state only or of gradients, too
   loss_scale,         // GradScaler, or LossScale without LibTorch; some gradients overflow
@@ -66,7 +66,7 @@ enum class Feature : std::uint8_t {
   departure,   // a rank leaves its session
   killed,      // a rank is killed at the end; with --kill only
   // settings
-  long_names,     // of 10 kB
+  long_names,     // names of 10 kB
   record_signal,  // a signal writes flight records
   over_mpi,
   hosts_of_one,

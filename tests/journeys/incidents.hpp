@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The single things that happen during an epoch, and what they must give.
+// Single incidents during an epoch, with their expected results.
 #pragma once
 
 #include <exception>

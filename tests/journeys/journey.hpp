@@ -79,8 +79,8 @@ class Journey {
   std::map<int, std::vector<Replica>> at_start_of_{};  // epochs: for rollbacks
   int epoch_ = 0;
   int branch_ = 0;
-  int visits_ = 0;        // of epochs
-  bool changed_ = false;  // the session, as the program has it
+  int visits_ = 0;        // number of epochs visited
+  bool changed_ = false;  // the program's change of the session has happened
   bool rolled_back_ = false;
   bool returned_ = false;         // and nothing was saved since
   std::set<std::size_t> over_{};  // events that ended a session
@@ -91,7 +91,7 @@ class Journey {
   // In a session.
   int ranks_ = 0;
   std::unique_ptr<Reference> reference_{};
-  std::vector<ProcessSet> sets_{};                           // of this rank's models
+  std::vector<ProcessSet> sets_{};                           // process sets of this rank's models
   std::vector<std::shared_ptr<Scaler>> scalers_{};           // by model; null without a loss scale
   std::vector<std::shared_ptr<CommunicationHook>> hooks_{};  // by model; null without a hook
   std::vector<std::unique_ptr<Trainer>> trainers_{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes from one session to the next: ranks that come later, futures, signal handlers.
+// State that outlives a session: ranks that come later, futures, signal handlers.
 #include <string>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line that the programs of journeys share.
+// The command line shared by the programs of journeys.
 //
 //   --seed S        seed of the first program; the others follow (random)
 //   --runs N        max number of programs (1, unless --seconds is given)

@@ -32,7 +32,7 @@ class Buffer {
   std::optional<SharedVector<float>> shared_{};
 };
 
-/// What kolo::DistributedOptimizer wraps.
+/// The optimizer inside kolo::DistributedOptimizer.
 struct Sgd {
   const Program& program;
   const Model& model;

@@ -60,7 +60,8 @@ Features draw_features(std::uint64_t seed, int ranks, bool kill) {
   return features;
 }
 
-// What a feature needs is a feature, too, so that it is counted.
+// Adds the features that other features need, so that they are counted too, and removes features
+// that exclude each other.
 void complete(Program& program) {
   Features& features = program.features;
   for (const Feature feature : {Feature::hook_exception, Feature::no_sync, Feature::every_pass,

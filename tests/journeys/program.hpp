@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random training program. Every rank derives the same one from the seed.
+// A random training program. Every rank derives the same program from the seed.
 #pragma once
 
 #include <cstddef>
@@ -83,7 +83,7 @@ struct Program {
   int passes = 1;       // backward passes per step
   int last_passes = 1;  // in a partial window
   int batch = 1;
-  int examples = 0;        // of the sampler
+  int examples = 0;        // number of the sampler's examples
   int fewer = 1;           // ranks after fewer_ranks, or before more_ranks
   int change_epoch = 0;    // where the session changes: resume, fewer_ranks, more_ranks, reopened
   int rollback_epoch = 0;  // after it
@@ -109,7 +109,8 @@ struct Program {
 /// For people.
 [[nodiscard]] std::string to_string(const Program& program);
 
-/// What a program's ranks do in one epoch. `branch` counts rollbacks: the data differ.
+/// The steps of a program's ranks in one epoch. `branch` counts rollbacks, because the data differ
+/// after each.
 class Epoch {
  public:
   Epoch(const Program& program, int session_ranks, int epoch, int branch);
@@ -120,7 +121,7 @@ class Epoch {
   [[nodiscard]] int fewest_steps() const;
   /// The first rank with the most steps.
   [[nodiscard]] int last_rank(const std::vector<int>& members) const;
-  /// Of a rank that takes this step.
+  /// The number of passes of a rank that takes this step.
   [[nodiscard]] int passes(int step, int rank, Accumulation accumulation) const;
   [[nodiscard]] std::vector<std::int64_t> examples(int step, int pass, int rank) const;
   [[nodiscard]] bool skipped(int step) const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same training in one process, without communication: every rank's weights.
+// The reference: the same training in one process, without communication, with every rank's
+// weights.
 #pragma once
 
 #include <cstddef>

@@ -104,7 +104,7 @@ class Job:
             for _, _, features in self.done)
 
     def lines(self):
-        """What went wrong, without mpirun's own words."""
+        """The lines that report failures, without mpirun's own messages."""
         found = re.findall(r"JOURNEY (?:FAILS|HANGS) .*", self.output)
         if found:
             # How processes ended, if not by themselves.
@@ -114,7 +114,7 @@ class Job:
         return lines[-6:]
 
     def kind(self):
-        """What failures with the same cause have in common."""
+        """A key that is equal for failures with the same cause."""
         line = self.lines()[0] if self.lines() else "no words"
         return re.sub(r"-?\d+(\.\d+)?", "#", re.sub(r"^.*?rank \d+: ", "", line))[:160]
 
@@ -148,7 +148,7 @@ def shrink(args, program, ranks, seed, features):
 
 
 def culprit(args, program, ranks, job):
-    """The seed that fails alone, of a run that failed at its end."""
+    """The seed that fails alone, for a run that failed at its end."""
     for seed, _, features in job.done:
         if "departure" in features or "callback" in features:
             if Job(args, program, ranks, ["--seed", seed, *args.more]).failed():
@@ -234,7 +234,7 @@ class Campaign:
             seed = max(int(bad), seed) + 1
 
     def kill_one(self, program, ranks, seed, end):
-        """One program after which a rank is killed."""
+        """Runs one program, after which a rank is killed."""
         if ranks == 1 or self.args.no_kill or time.monotonic() > end:
             return
         options = ["--seed", seed, "--kill", *self.args.more]
@@ -258,7 +258,7 @@ class Campaign:
                 yield pair
 
     def rarest(self):
-        """A row for each feature: how many programs have it, and with which other one the fewest do."""
+        """A row for each feature: the number of programs with it, and the other feature with which the fewest have it."""
         names = self.names()
         rows = ["| feature | programs | fewest with | programs |", "| --- | --: | --- | --: |"]
         for name in names:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is around a program: settings, sessions, helpers that were forked, other threads, and a
-// watchdog.
+// The environment of a program: settings, sessions, forked helpers, other threads, and a watchdog.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +29,7 @@ class Unexpected : public std::runtime_error {
 /// Thrown by a rank that leaves its session by an exception.
 struct Departure {};
 
-/// What this rank does now: the watchdog prints it.
+/// The current activity of this rank, which the watchdog prints.
 void set_stage(const std::string& stage);
 /// Ends the process unless it is called again within so many seconds.
 void watch(std::uint64_t seed, int rank, unsigned seconds);

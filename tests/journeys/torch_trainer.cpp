@@ -277,7 +277,7 @@ class TorchTrainer : public Trainer {
     return wrapped_ ? *wrapped_ : *plain_;
   }
 
-  // What the optimizer steps: a parameter or this rank's part of it.
+  // The tensor that the optimizer steps: a parameter or this rank's part of it.
   [[nodiscard]] const Tensor& stepped(std::size_t i) const {
     return optimizer().param_groups().front().params()[i];
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What trainers of both kinds have in common.
+// Functions shared by both kinds of trainers.
 #include "trainer.hpp"
 
 #include <algorithm>

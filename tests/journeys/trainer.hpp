@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One model and its optimizer on this rank: of Kolo's own or LibTorch's.
+// One model and its optimizer on this rank: Kolo's custom optimizer or LibTorch's.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace kolo::internal::journeys {
 
-/// Which backward pass this is.
+/// One backward pass.
 struct Pass {
   const Epoch& epoch;
   int step;
@@ -76,7 +76,7 @@ struct Maker {
 
 /// The options of its DistributedOptimizer.
 [[nodiscard]] DistributedOptimizerOptions options_of(const TrainerArguments& arguments);
-/// Of its ShardedOptimizer, if it has one.
+/// The options of its ShardedOptimizer, if it has one.
 [[nodiscard]] Sharding sharding_of(const TrainerArguments& arguments);
 /// Collective in the set. The norm of all ranks' parts; exact.
 [[nodiscard]] double joint_norm(std::span<const std::span<float>> parts,

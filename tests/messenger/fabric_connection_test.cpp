@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks connect: strangers, secrets, descriptors, providers.
+// Connections between ranks: strangers, secrets, descriptors, providers.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that die, stop or leave; memory and sleep.
+// Peers that die, stop or leave; the use of memory, and sleep.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -369,7 +369,7 @@ TEST(FabricMessenger, ASenderHoldsBackWhatIsNotReceived) {
     }
     EXPECT_TRUE(received == sent);
   }
-  // What was received makes room again.
+  // Received messages make room for others.
   while (there.pending() > 0) there.step();
   pass(here, 0, there, 3);
   for (int number = 0; number < messages; ++number) there.send(0, 4, sent);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are connected over libfabric on the loopback of this host.
+// Ranks connected by libfabric over the loopback interface of this host.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every messenger does.
+// Properties of every messenger.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -91,7 +91,7 @@ TEST(Messenger, MessagesWithOtherTagsPass) {
         earlier.send(to, static_cast<Tag>(10 + number), sent);
       last.send(to, 1, sent);
       last.receive(from, 1, received.back());
-      // What is sent without a receive is complete at once or later, as the network likes.
+      // A send without a matching receive completes immediately or later, depending on the network.
       last.finish();
       for (int number = before; number-- > 0;)
         earlier.receive(from, static_cast<Tag>(10 + number),

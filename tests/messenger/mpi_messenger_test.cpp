@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is MPI's own.
+// Properties of the MPI messenger only.
 #include "messenger/mpi_messenger.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of all messengers share. Which one it is decides the file that is linked.
+// Declarations shared by the tests of all messengers. The file that is linked selects the
+// messenger.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -2,15 +2,14 @@
 // A libfabric whose provider `verbs` is `tcp`, with the rules of verbs that `tcp` does not have:
 //
 // - Memory that is sent or received is registered, for the right access, until the operation has
-//   completed or its endpoint is closed.
-// - A domain is closed after all that was registered or opened in it.
+// completed or its endpoint is closed.
+// - A domain is closed after everything that was registered or opened in it.
 // - The private data of a connection has at most 55 bytes, a message at most 1 GiB, and an
-// operation
-//   has at most as many parts as the endpoint's information says.
+// operation at most as many parts as the endpoint's information says.
 //
-// It takes the place of libfabric.so.1, and loads the true one from KOLO_TEST_LIBFABRIC. A broken
-// rule ends the process. What verbs does beyond that (queue pairs, retries, its own limits) is not
-// here.
+// This library takes the place of libfabric.so.1, and loads the real one from KOLO_TEST_LIBFABRIC.
+// A broken rule ends the process. The double lacks other properties of verbs (queue pairs, retries,
+// limits).
 #include <dlfcn.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -270,7 +269,8 @@ ssize_t read_failure(fid_cq* queue, fi_cq_err_entry* entry, std::uint64_t flags)
 
 // ---- what makes them ----
 
-/// What the true provider calls itself, as long as this lives.
+/// Sets the name and the memory registration mode of the real provider in `info` during the
+/// lifetime of this object.
 class TrueName {
  public:
   explicit TrueName(fi_info& info)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Plants each deliberate bug of tests/mutants in a copy of the tree, builds the tests that its patch
-# names, and runs them: at least one must fail, or not end within its time limit, which the table then
-# says. The copy, in build/mutants, is used again.
+# names, and runs them. At least one test must fail or exceed its time limit, which the table
+# reports. The copy, in build/mutants, is reused.
 #
-# A test of several ranks runs on 3, 2 and 1 of them, until it fails.
+# A test with several ranks runs on 3, 2 and 1 of them, until it fails.
 #
 # Usage: tests/mutants/run.sh [--check] [--journeys] [NAME...]
 #   NAME      a patch, without .patch; default: all

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of agreement, one at a time. What random schedules add is in simulation_test.cpp.
+// The rules of agreement, one at a time. simulation_test.cpp adds random schedules.
 #include "negotiation/protocol/negotiator.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans under random schedules: everything that ends one, at every place. Every test names its seed
-// when it fails.
+// Plans under random schedules: every event that ends a plan, at every position. Every test prints
+// its seed when it fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans under random schedules: repeated steps, and what comes between them. Every test names its
-// seed when it fails.
+// Plans under random schedules: repeated steps, and events between them. Every test prints its seed
+// when it fails.
 #include <gtest/gtest.h>
 
 #include "plan_steps.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps as programs repeat them, and where they run: what the tests of plans have in common.
+// Repeated steps, and the ranks that run them, for the tests of plans.
 #pragma once
 
 #include <gtest/gtest.h>

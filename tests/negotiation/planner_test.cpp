@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which logs repeat.
+// The search of the root for repetitions in its log.
 #include "negotiation/replay/planner.hpp"
 
 #include <gtest/gtest.h>

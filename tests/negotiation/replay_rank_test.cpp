@@ -197,7 +197,7 @@ TEST_F(Alone, NumbersAndStepsGoOn) {
     poll();
     EXPECT_EQ(executed_.size(), pass + 1);
   }
-  submit("g", with_step);  // of the last step
+  submit("g", with_step);  // with the descriptor of the previous step
   poll();
   EXPECT_TRUE(own_.stopped);
 }
@@ -219,7 +219,7 @@ TEST_F(Alone, AVersionStandsForTheKeyAndTheDescriptorButNotForTheStep) {
   peer_.position = 2;
   poll();
   EXPECT_EQ(executed_.size(), 2U);
-  submit_version("g", {.step = 1});  // of the last step
+  submit_version("g", {.step = 1});  // with the descriptor of the previous step
   EXPECT_TRUE(own_.stopped);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One plan on a few ranks: every schedule of short ones, and random ones in which ranks also come
-// between each other's looks at the board.
+// One plan on a few ranks: every schedule of short plans, and random schedules in which ranks act
+// between each other's reads of the board.
 #include "negotiation/replay/replay.hpp"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a rank does: it submits the plan's operations over and over, `submissions` in all, and then
-/// stops, unless it never does.
+/// The script of a rank: it submits the plan's operations repeatedly, `submissions` in total, and
+/// then stops, unless it never does.
 struct Script {
   int submissions = 0;
   bool stops = true;

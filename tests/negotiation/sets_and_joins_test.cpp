@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process sets and joined ranks under random schedules. Every test names its seed when it fails.
+// Process sets and joined ranks under random schedules. Every test prints its seed when it fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many ranks that negotiate over an in-process network, in one thread, from one seed: a failing
-// seed fails again.
+// Many ranks that negotiate over an in-process network, in one thread and from one seed, so that a
+// failing seed fails again.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace kolo::internal::test {
 
-/// What became of one submission.
+/// The outcome of one submission.
 struct Outcome {
   Key key;
   Descriptor descriptor{};
@@ -47,7 +47,8 @@ class Simulation {
     std::int64_t cache_capacity = 64;
     std::chrono::nanoseconds stall_warning{};
     std::chrono::nanoseconds stall_shutdown{};
-    // What the ranks of its host do, from the rank that speaks for them; none from the others.
+    // The statuses of the ranks of a host, from the rank that reports for the host; none from the
+    // others.
     std::function<std::vector<negotiation::RankStatus>(int rank)> statuses{};
     bool replay = false;      // all ranks are on one node then
     bool clocks_run = false;  // a little time passes now and then, on one rank at a time
@@ -58,7 +59,7 @@ class Simulation {
   /// Queues a submission of `rank`; it is made at some later event, in the order of these calls,
   /// and not before an earlier one under the same key was answered.
   void submit(int rank, const Key& key, const Descriptor& descriptor);
-  /// What is queued after this waits until all that was queued before is answered.
+  /// Later calls of the rank wait until its earlier calls are answered.
   void wait(int rank);
   /// Queues a join; what is queued after it waits for its answer.
   void join(int rank);
@@ -123,7 +124,7 @@ class Simulation {
 
   bool clocks_run_;
   std::function<std::vector<negotiation::RankStatus>(int rank)> statuses_;
-  std::vector<std::uint64_t> words_;  // of the board
+  std::vector<std::uint64_t> words_;  // words of the board
   std::vector<Node> nodes_;
   transport::InProcessNetwork network_;
   std::mt19937_64 random_;

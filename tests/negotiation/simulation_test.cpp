@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement under random schedules. Every test names its seed when it fails.
+// Agreement under random schedules. Every test prints its seed when it fails.
 #include "simulation.hpp"
 
 #include <gtest/gtest.h>

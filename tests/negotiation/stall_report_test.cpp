@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of operations that do not complete, and of ranks that wait for each other.
+// Messages about operations that do not complete, and about ranks that wait for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between threads of one process; neighborhood_test.cpp has processes.
+// The exchange of descriptors between threads of one process; neighborhood_test.cpp uses processes.
 #include "node/fd_exchange.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,8 @@ std::uint64_t read_counter(const FileDescriptor& fd) {
 
 void ignore(int /*index*/, const ReceivedFds& /*received*/) {}
 
-/// What each of the threads that take part gets; they are the first of the group.
+/// The descriptors and errors of each participating thread; these threads are the first of the
+/// group.
 struct Ends {
   std::vector<std::vector<ReceivedFds>> received;
   std::vector<std::string> errors;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// With files as hosts and containers have them.
+// Memory limits read from files like those of hosts and containers.
 #include "node/memory_limits.hpp"
 
 #include <gmock/gmock.h>

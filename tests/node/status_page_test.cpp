@@ -52,7 +52,7 @@ TEST(StatusPage, IsNeverReadInPart) {
   writer.join();
 }
 
-/// Of a child that waits for a signal.
+/// A child process that waits for a signal.
 class Child {
  public:
   Child() : process_(::fork()) {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles Kolo without LibTorch for ARM64 in a bare Debian 12, with Debian's cross compiler, and runs the
-# tests without MPI under QEMU. QEMU translates the program for this processor, whose memory order is
-# stronger: it shows what does not compile or computes something else, not what is in the wrong order.
+# Compiles Kolo without LibTorch for ARM64 in a bare Debian 12, with Debian's cross compiler, and
+# runs the tests without MPI under QEMU. QEMU translates the program for this processor, whose
+# memory order is stronger. So the tests find code that does not compile or computes wrong results,
+# but not a missing memory order.
 #
 # Usage: tests/package/arm64.sh [REGEX]   (as root; needs mmdebstrap and git)
 #   REGEX   only the tests whose names match

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the consumer against Kolo and runs it. HOW: install or subdirectory.
-# The other variables are set in CMakeLists.txt beside this file.
+# CMakeLists.txt in the same folder sets the other variables.
 
 function(run)
   list(JOIN ARGV " " command)

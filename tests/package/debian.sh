@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tries Kolo's Debian packages: lintian, and in a bare Debian 12 root installation, a program on 2 ranks
-# by find_package and by pkg-config, the programs, and removal, which must leave nothing.
+# Tests Kolo's Debian packages: runs lintian, then in a bare Debian 12 root installation a program
+# on 2 ranks, built with find_package and with pkg-config, then the packaged programs, and removal,
+# which must leave nothing.
 #
 # Usage: tests/package/debian.sh DIRECTORY   (as root; needs lintian and mmdebstrap)
-#   DIRECTORY   that has the packages
+#   DIRECTORY        folder of the packages
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
 packages=$(cd "$1" && pwd)

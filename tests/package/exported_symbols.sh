@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# exported_symbols.sh INCLUDE_DIR SRC_DIR LIBRARY...: the shared libraries export what the headers mark
-# with KOLO_EXPORT, and nothing else of Kolo or of the libraries that it uses. Marked headers of src/ are
-# what kolo::torch, a library of its own, uses of the inside.
+# exported_symbols.sh INCLUDE_DIR SRC_DIR LIBRARY...: the shared libraries export the names that
+# headers mark with KOLO_EXPORT, and no other name of Kolo or of the libraries that it uses. Marked
+# headers of src/ are those that kolo::torch, a library of its own, uses.
 set -euo pipefail
 
 include=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Does in a bare Debian 12, with a fresh clone of the last commit, what the README tells a newcomer to do,
-# and prints the seconds.
+# Follows the README's instructions for newcomers in a bare Debian 12, with a fresh clone of the
+# last commit, and prints the seconds.
 #
 # Usage: tests/package/fresh_clone.sh demo|readme|test...   (as root; needs mmdebstrap and git)
 #   demo     ./dev demo
@@ -39,7 +39,7 @@ for what in "$@"; do
     readme)
       # README's commands ask, and take what is only recommended; a list that suffices needs neither.
       printf 'APT::Get::Assume-Yes "true";\nAPT::Install-Recommends "false";\n' >/etc/apt/apt.conf.d/90kolo
-      # What the script and FetchContent need; a clone takes git anyway.
+      # Packages for the script and FetchContent; git is there anyway for the clone.
       apt-get update -qq
       apt-get install -y -qq --no-install-recommends python3 git >/tmp/install.log 2>&1 || exit 1
       timed python3 tests/package/readme.py . ~/programs --packages ${KOLO_README_WAY:+--way "$KOLO_README_WAY"}

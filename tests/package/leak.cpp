@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that exports what it must not, for exported_symbols.sh to find: internal names, a name
-// that no public header has, and one of another library.
+// A library with wrong exports, for a test of exported_symbols.sh: internal names, a name that no
+// public header has, and a name of another library.
 namespace kolo {
 
 void allreduce();

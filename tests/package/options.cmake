@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Configures, but does not build, a project that adds Kolo as a subdirectory: the parts that it gets by
-# default, on request, and where packages are missing.
-# KOLO_SOURCE_DIR, WORK_DIR, GENERATOR, COMPILER: set in CMakeLists.txt beside this file.
+# Configures, but does not build, a project that adds Kolo as a subdirectory: the default parts,
+# parts on request, and parts whose packages are missing. CMakeLists.txt in the same folder sets
+# KOLO_SOURCE_DIR, WORK_DIR, GENERATOR and COMPILER.
 
 set(project "${WORK_DIR}/project")
 set(build "${WORK_DIR}/build")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does what the README's section "Install" says, line by line, and runs a program on 2 ranks.
+"""Follows the README's section "Install" line by line, and runs a program on 2 ranks.
 
-Before the first way stand the packages to install, the CMakeLists.txt of a project, and the commands that
-build and start it. Each way is a paragraph with a bold title, with commands that install Kolo, lines for
-that CMakeLists.txt, or both. The program is examples/torch_training. What a way has installed is removed
-before the next one.
+The text before the first way has the packages to install, the CMakeLists.txt of a project, and the commands
+that build and start it. Each way is a paragraph with a bold title, with commands that install Kolo, lines for
+that CMakeLists.txt, or both. The program is examples/torch_training. Everything that a way has installed is
+removed before the next one.
 """
 
 import argparse
@@ -25,18 +25,18 @@ def section(readme, title):
 
 
 def blocks(text):
-    """Its code blocks: (language, lines)."""
+    """The code blocks of a text: (language, lines)."""
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)
 
 
 def ways(readme):
-    """By title: the paragraphs between bold titles; None for what stands before the first."""
+    """The text before the first bold title, and the texts after each title, by title."""
     parts = re.split(r"^\*\*(.+?)\*\*", section(readme, "Install"), flags=re.M)
     return parts[0], dict(zip(parts[1::2], parts[2::2]))
 
 
 def run(commands, folder, sudo):
-    """Each line of the shell as a user would type it, in one shell that stops at the first error."""
+    """Runs the lines as a user would type them, in one shell that stops at the first error."""
     if not sudo:
         commands = re.sub(r"^sudo ", "", commands, flags=re.M)
     print("".join(f"  $ {line}\n" for line in commands.splitlines()), end="", flush=True)
@@ -51,7 +51,7 @@ def run(commands, folder, sudo):
 
 
 def make_project(clone, work, title, lines):
-    """The example as a user's project, with these lines as its CMakeLists.txt."""
+    """Writes the example as a user's project, with these lines as its CMakeLists.txt."""
     project = work / re.sub(r"\W+", "_", title.lower())
     shutil.rmtree(project, ignore_errors=True)
     project.mkdir(parents=True)
@@ -63,7 +63,7 @@ def make_project(clone, work, title, lines):
 
 
 def remove(clone, commands, sudo):
-    """What these commands have installed, so that the next way cannot find it."""
+    """Removes everything that these commands have installed, so that the next way cannot find it."""
     if "apt-get install ./build/packages" in commands:
         run("sudo apt-get remove $(for file in build/packages/*.deb; do dpkg-deb -f $file Package; done)\n", clone, sudo)
     if "cmake --install build/release" in commands:

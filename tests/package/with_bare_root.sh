@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
-# For scripts, which read it: makes a bare Debian 12 in the folder `root`, for the sources in `sources`.
-# `in_root COMMAND...` runs a command there, by bare_root.sh; `packages_of PROGRAM...` prints the Debian
-# packages of the libraries that programs need.
+# Source this file in scripts: it creates a bare Debian 12 in the folder `root`, for the sources in
+# `sources`. `in_root COMMAND...` runs a command there, with bare_root.sh; `packages_of PROGRAM...`
+# prints the Debian packages of the libraries that programs need.
 #
-#   KOLO_BARE_ROOT   keep the root in this folder, for a second run; without, it goes when the script ends
+#   KOLO_BARE_ROOT   keep the root in this folder, for a second run; otherwise the script removes it
 sources=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 root=${KOLO_BARE_ROOT:-}
 [[ -n $root ]] || {

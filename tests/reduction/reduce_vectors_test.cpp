@@ -23,7 +23,7 @@ namespace {
 constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
                             ReduceOp::product};
 constexpr unsigned seed = 20;
-/// What may be written beyond the output by mistake.
+/// Bytes after the output that detect writes beyond its end.
 constexpr std::size_t margin = 64;
 
 using Bytes = std::vector<std::byte>;
@@ -132,7 +132,7 @@ void expect_as_scalar(Arithmetic arithmetic, const std::vector<Odd<T>>& inputs,
   ASSERT_TRUE(result.ends_after(elements)) << elements;
 }
 
-/// Of integers, only what is not scaled is for the vectors.
+/// Scalings of reductions. The vector code handles integers only without prescale and postscale.
 template <typename T>
 const std::vector<Arithmetic>& scalings() {
   static const std::vector<Arithmetic> integer{{}, {.divisor = 3}};

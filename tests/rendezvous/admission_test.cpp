@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which agents the server refuses, and which ranks it blames for a stall.
+// Agents that the server refuses, and ranks that it blames for a stall.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many random jobs, one for each seed, and what came of them.
+// Runs many random jobs, one for each seed, and counts the results.
 #pragma once
 
 #include <cstddef>

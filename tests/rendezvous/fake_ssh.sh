@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# For tests: like ssh, runs the command on the host, which is this one, with an environment and in a
-# directory of its own. A host has gone while the file down.HOST is in FAKE_SSH_DIR.
+# A replacement of ssh for tests: runs the command on this host, with an environment and a directory
+# of the named host. A host is down while the file down.HOST is in FAKE_SSH_DIR.
 host=$1
 shift
 echo "$host $*" >>"$FAKE_SSH_DIR/calls"

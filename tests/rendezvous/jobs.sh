@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
-# For the tests of kolorun, which read it.
+# Source this file in the tests of kolorun.
 #
 # Sets kolorun, rank_program and work from the arguments KOLORUN RANK_PROGRAM DIRECTORY, and enters an
 # empty directory.

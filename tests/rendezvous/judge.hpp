@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches everything that a rendezvous server sends and what processes do, and says when the
+// Watches all messages of a rendezvous server and all actions of processes, and throws when the
 // server breaks a promise.
 #pragma once
 
@@ -22,7 +22,7 @@ class Judge {
  public:
   Judge(int min_np, int max_np) : min_np_(min_np), max_np_(max_np) {}
 
-  // What processes do, when the server learns of it.
+  // Actions of processes, when the server learns of them.
   void on_join(ProcessId process, std::uint64_t commit);
   void on_contribution(ProcessId process, const Contribution& part);
   void on_leave(ProcessId process) { state_of(process).gone = true; }
@@ -30,7 +30,7 @@ class Judge {
   /// Something has happened to the process, or its host, that may make it useless.
   void on_fault(ProcessId process) { state_of(process).at_fault = true; }
 
-  // What the server does.
+  // Actions of the server.
   void on_welcome(ProcessId process);
   void on_roster(ProcessId process, const Roster& roster);
   void on_result(ProcessId process, const Result& result);
@@ -77,9 +77,9 @@ class Judge {
   int max_np_;
   std::map<ProcessId, State> states_{};
   std::vector<Roster> rosters_{};          // by generation, from 1 on
-  std::set<ProcessId> told_{};             // of the latest
-  std::map<std::uint64_t, Call> calls_{};  // of the latest
-  bool broken_ = false;                    // the latest
+  std::set<ProcessId> told_{};             // processes with the newest roster
+  std::map<std::uint64_t, Call> calls_{};  // calls of the newest generation
+  bool broken_ = false;                    // the newest generation is broken
   std::uint64_t results_ = 0;
   std::uint64_t lost_ = 0;
   std::optional<int> status_{};

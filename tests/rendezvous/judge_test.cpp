@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judge can say no: each promise, broken once.
+// The judge detects the violation of each promise.
 #include "judge.hpp"
 
 #include <gtest/gtest.h>

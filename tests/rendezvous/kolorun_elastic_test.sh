@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
-# Hosts that come, go, and return, while kolorun runs a job; they are those of fake_ssh.sh.
+# Hosts that join, leave and return while kolorun runs a job; fake_ssh.sh provides the hosts.
 #
 # Usage: kolorun_elastic_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
-# Mishaps around kolorun: no descriptor is free, a port is in use.
+# Failures around kolorun: no descriptor is free, a port is in use.
 #
 # Usage: kolorun_mishaps_test.sh KOLORUN RANK_PROGRAM DIRECTORY SESSION_PROGRAM
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
-# kolorun on two hosts that network namespaces emulate, each with an interface that leads nowhere: one
-# kolorun on each, a cable that is pulled and put back, and one that starts the other. Needs root.
+# kolorun on two hosts emulated by network namespaces, each with an interface that leads nowhere:
+# one kolorun on each host, a cable that is cut and restored, and one kolorun that starts the other.
+# Needs root.
 #
 # Usage: kolorun_networks_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)

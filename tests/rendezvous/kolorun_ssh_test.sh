@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
-# kolorun on hosts that it reaches by ssh. fake_ssh.sh has all of them on this one.
+# kolorun on hosts that it reaches by ssh. fake_ssh.sh runs all of them on this host.
 #
 # Usage: kolorun_ssh_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
-# Who does not know the secret of a job changes nothing but a line in its log.
+# A stranger without the secret of a job cannot affect the job, except for a line in the log.
 #
 # Usage: kolorun_strangers_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)

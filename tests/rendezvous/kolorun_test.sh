@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
-# kolorun with real processes: what they get, how the job ends, and that none remains.
+# kolorun with real processes: their environment, the end of the job, and that no process remains.
 #
 # Usage: kolorun_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
-# For tests, which read it: makes two hosts of network namespaces, 10.213.78.1 and .2, connected by the
-# interface `wire`; each also has an interface that leads nowhere. Ends the test with status 77 if there
-# are no network namespaces. They and their processes go when the test ends.
+# Source this file in tests. It creates two hosts from network namespaces, 10.213.78.1 and .2,
+# connected by the interface `wire`; each also has an interface that leads nowhere. Ends the test
+# with status 77 without network namespaces. The namespaces and their processes are removed when the
+# test ends.
 #
-# "${on_first[@]}" COMMAND... and "${on_second[@]}" COMMAND... run a command there; `cut_cable` and
-# `mend_cable` cut the second host off.
+# "${on_first[@]}" COMMAND... and "${on_second[@]}" COMMAND... run a command on a host; `cut_cable`
+# disconnects the second host, and `mend_cable` reconnects it.
 first=kolo-first-$$ second=kolo-second-$$
 ip netns add "$first" 2>/dev/null || { echo "no network namespaces here"; exit 77; }
 remove_hosts() {

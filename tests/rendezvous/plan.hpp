@@ -12,14 +12,14 @@
 namespace kolo::internal::rendezvous {
 
 enum class FaultKind : std::uint8_t {
-  kill,      // of a process
+  kill,      // a process is killed
   stop,      // for a while
   fail,      // an exception
   quit,      // ends with status 0, but without leaving
   hang,      // does not come to the next meeting
   agent,     // ends, and its processes with it
   cut,       // a host has no connection for a while
-  removal,   // of a host, announced
+  removal,   // announced removal of a host
   host,      // a new one
   stranger,  // somebody connects who has no part in the job
   twin,      // a second agent of a host, perhaps of another job

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of a job that kolorun starts, without training: it meets the others, exchanges a few
-// bytes, and counts commits. The tests of kolorun use it.
+// A process of a job that kolorun starts, without training: it meets the other ranks, exchanges a
+// few bytes, and counts commits. The tests of kolorun use it.
 //
 //   rank_program COMMITS [FAULT GENERATION RANK]
 //

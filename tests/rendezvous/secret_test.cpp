@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom the server lets in.
+// The clients that the server admits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "rendezvous/server/server.hpp"
 #include "rendezvous/proof.hpp"
+#include "rendezvous/server.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -47,7 +48,7 @@ TEST(ServerSecret, MustBeKnownNow) {
   EXPECT_TRUE(
       lets_in([&](const Challenge& challenge) { return *(earlier = prove(challenge)); }, secret));
   EXPECT_FALSE(lets_in([](const Challenge&) { return Proof{Bytes(proof_bytes)}; }, secret));
-  // What the server has sent itself.
+  // The server's own proof, sent back.
   EXPECT_FALSE(lets_in([](const Challenge& challenge) { return Proof{challenge.proof}; }, secret));
   EXPECT_FALSE(lets_in(
       [&](const Challenge& challenge) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client on TCP, and a server that the test plays.
+// A client on TCP, with a server that the test plays.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -76,7 +76,7 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
       trusts([&](const Hello& hello) { return make_challenge(Secret{}, hello.nonce, nonce); },
              has_proved));
   EXPECT_FALSE(has_proved);
-  // Of another introduction.
+  // The challenge of another introduction.
   EXPECT_FALSE(trusts([&](const Hello&) { return make_challenge(make_secret(), nonce, nonce); },
                       has_proved));
   EXPECT_FALSE(has_proved);

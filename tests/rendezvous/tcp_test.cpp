@@ -91,7 +91,7 @@ class TcpRendezvousTest : public testing::Test {
   std::function<void()> on_stranger_{};  // once its message is found invalid
 };
 
-/// What a session's start needs.
+/// Makes the calls with which a session starts.
 bool exchange(TcpRendezvous& rendezvous, int size) {
   const int rank = rendezvous.rank();
   bool right = rendezvous.size() == size;
@@ -328,7 +328,7 @@ bool shows_secret(const std::string& bytes) {
   return false;
 }
 
-/// What comes until the other side closes, or a while after the last bytes.
+/// Reads until the other side closes, or no bytes arrive for a while.
 std::string read_raw(int socket) {
   std::string all;
   std::array<char, 4096> buffer{};

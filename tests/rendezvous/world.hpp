@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The production's server, with hosts, agents, processes and a network that are simulated.
+// The real rendezvous server, with simulated hosts, agents, processes and network.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ class World {
 
   struct Channel {
     enum class Owner : std::uint8_t { stranger, agent, process } owner = Owner::stranger;
-    std::size_t index = 0;  // of the agent, or of the process
+    std::size_t index = 0;  // index of the agent or of the process
     std::size_t host = 0;
     bool welcome = false;
     bool client_open = true;

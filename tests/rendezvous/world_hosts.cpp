@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agents, and faults.
+// The simulated agents, and faults.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process does: it joins, makes the calls by which a session starts, and trains.
+// The simulated processes: each joins, makes the calls with which a session starts, and trains.
 #include <algorithm>
 #include <utility>
 

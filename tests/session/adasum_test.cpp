@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adasum, against the same computed in double by every rank alone.
+// Adasum, compared with the same computation in double on every rank alone.
 #include <bit>
 
 #include "fixture.hpp"
@@ -60,7 +60,7 @@ class AdasumOf : public WithSession {
     return adasum(all);
   }
 
-  // Of a result below 32, after at most three roundings.
+  // Tolerance for a result below 32, after at most three roundings.
   static constexpr double tolerance = std::is_same_v<T, F16>    ? 0.05
                                       : std::is_same_v<T, BF16> ? 0.4
                                       : sizeof(T) == 4          ? 1e-5

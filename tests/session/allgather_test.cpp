@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// allgather: the tensors of all ranks, one after the other.
+// allgather: the concatenation of the tensors of all ranks.
 #include "fixture.hpp"
 
 namespace kolo::internal {

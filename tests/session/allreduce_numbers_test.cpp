@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What allreduce computes where numbers are scaled, compressed, too large, or none.
+// Results of allreduce for numbers that are scaled, compressed, too large, or NaN.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -159,7 +159,7 @@ TEST_F(AllreduceNumbers, CompressedValuesThatFitAreExact) {
 }
 
 TEST_F(AllreduceNumbers, CompressedValuesTravelInTwoBytes) {
-  // What 10 and 7 bits of mantissa, and 5 of exponent, cannot hold.
+  // Values that do not fit into 10 and 7 bits of mantissa, or into 5 bits of exponent.
   const AllreduceOptions fp16{.op = ReduceOp::sum, .compression = Compression::fp16};
   const AllreduceOptions bf16{.op = ReduceOp::sum, .compression = Compression::bf16};
   EXPECT_EQ(reduced(1.0F + 1.0F / 4096, fp16), static_cast<float>(n_));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// broadcast: the root's tensor for all.
+// broadcast: all ranks get the root's tensor.
 #include "fixture.hpp"
 
 namespace kolo::internal {

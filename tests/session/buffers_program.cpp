@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the library takes for itself does not grow with what is submitted: neither with
-// the size of a tensor, nor with the number of them under way.
+// The memory that the library allocates does not grow with the submitted operations: neither with
+// the size of a tensor, nor with the number of operations in progress.
 //
 //     mpirun -np N buffers_program [lives|killed]
 //
-// killed: the last rank ends by a signal, in the middle of it.
+// killed: a signal ends the last rank during the operations.
 
 #include <csignal>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Starts N processes with the variables that torchrun, or srun without PMIx, gives to those of one
-# host; with _on_hosts, of two hosts, which are made up. Its status is that of the last process that
+# Starts N processes with the variables that torchrun, or srun without PMIx, sets for the processes
+# of one host, or with _on_hosts of two made-up hosts. The status is that of the last process that
 # failed, or 0.
 #
 # Usage: by_variables.sh torchrun|srun[_on_hosts] N PROGRAM [ARGUMENTS...]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank leaves in the way that the first argument names, while the others are in a Kolo call;
-// they print whom they miss, and how long after the departure they learned of it.
+// One rank leaves in the way that the first argument names, while the others are in a Kolo call.
+// The others print which rank is missing, and how long after the departure they learned of it.
 #include <pthread.h>
 
 #include <chrono>
@@ -84,7 +84,7 @@ void train(const std::string& how, int leaver) {
     for (int step = 0; step < 20; ++step) {
       kolo::allreduce(tensor, {.name = "gradient"});
       left_at = milliseconds();
-      // Of another host the leaver may be gone before the others have this.
+      // On another host, the leaving rank may be gone before the others have this value.
       kolo::broadcast(left_at, leaver, {.name = "time"});
     }
     if (kolo::rank() == leaver) return leave(how);

@@ -79,7 +79,7 @@ void wait(Engine& engine, const OperationPtr& operation) {
   if (operation->error()) std::rethrow_exception(operation->error());
 }
 
-/// What waiting for the operation throws.
+/// The message that waiting for the operation throws.
 std::string error_of(Engine& engine, const OperationPtr& operation) {
   try {
     wait(engine, operation);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the collectives share: a session for each test, and elements of every type.
+// The fixture of the tests of collectives: a session for each test, and elements of every type.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ class WithSession : public testing::Test {
   }
 };
 
-/// What `function` throws. It is a failure if that is nothing, or of another type.
+/// The exception that `function` throws. It is a failure if it throws nothing, or another type.
 template <typename E, typename Function>
 E thrown_by(Function function) {
   try {

@@ -117,7 +117,7 @@ TEST_F(Futures, TheRankOfOneThatAnExceptionDestroysStays) {
   struct Go {
     ~Go() { barrier({.name = "go"}); }
   };
-  // Of many rounds some are without the last rank when the exception destroys the future.
+  // In some of many rounds, the last rank has not submitted when the exception destroys the future.
   for (int round = 0; round < 50; ++round) {
     std::vector<double> tensor(10, me_);
     if (me_ == last_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank leaves in the way that the first argument names, while kernels of the others wait for
-// it. These print whom they miss, and copy their model off the GPU.
+// it. The others print which rank is missing, and copy their model off the GPU.
 #include <chrono>
 #include <csignal>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Epochs in which ranks have unequal numbers of steps, in process sets that come and go, with a
-// mistake of one rank in between. Prints a digest of all results: it must be the same for tensors
-// on CPUs and on GPUs, however these travel.
+// mistake of one rank in between. Prints a digest of all results, which must be the same for
+// tensors on CPUs and on GPUs, on every data path.
 //
 // Usage: gpu_epochs_program cpu|cuda
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU tensors of some of the ranks: process sets, joins, ranks that differ, ranks that leave, and a
-// GPU that fails; with doubles of CUDA and NCCL.
+// GPU tensors of some of the ranks: process sets, joins, ranks that disagree, ranks that leave, and
+// a GPU that fails; with doubles of CUDA and NCCL.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -51,8 +51,8 @@ class GpuGroups : public GpuSession {
 
 INSTANTIATE_TEST_SUITE_P(Paths, GpuGroups, gpu_paths, name_of_path);
 
-/// Those of even ranks, of odd ranks and of all are under way at once, in another order on each
-/// rank.
+/// Operations of even ranks, of odd ranks and of all ranks are in progress at once, in a different
+/// order on each rank.
 TEST_P(GpuGroups, ProcessSetsSideBySide) {
   const CudaStreamScope scope(stream());
   std::array<std::vector<int>, 2> halves;
@@ -221,7 +221,7 @@ TEST_P(GpuGroups, AfterTheFaultOfOneGpuTheOthersSaveTheirModel) {
   expect_all(saved.data(), elements, sum_of_ranks() + size());
 }
 
-/// What the failed operation has launched must not write the tensor after its end.
+/// Work launched by a failed operation must not write the tensor after the operation has ended.
 TEST_P(GpuGroups, ATensorOfAFailedOperationIsTheProgramsAgain) {
   if (size() == 1) GTEST_SKIP() << "nobody would be left";
   const CudaStreamScope scope(stream());

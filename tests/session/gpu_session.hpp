@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session of real processes whose GPUs, and whose NCCL, are doubles.
+// A session of real processes whose GPUs and NCCL are doubles.
 #pragma once
 
 #include <gmock/gmock.h>

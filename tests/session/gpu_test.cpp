@@ -138,7 +138,8 @@ TEST_P(GpuSession, ACallThatFailsAtTheSubmissionIsNamed) {
   EXPECT_EQ(tensor[0], size());
 }
 
-/// What a device of the program's own gives works with the session, which has another handle of it.
+/// Memory from a device that the program created works with the session, which has another handle
+/// of the device.
 TEST_P(GpuSession, MemoryOfADeviceOfTheProgramsOwn) {
   const CudaDevice gpu(std::make_shared<CudaDevice::State>(cuda_, rank()));
   constexpr std::size_t elements = 70000;

@@ -12,7 +12,7 @@ using TimePoint = HeartbeatMonitor::TimePoint;
 
 constexpr TimePoint start{std::chrono::hours(1)};
 
-/// Of a rank below rank 3.
+/// The monitor of a rank below rank 3.
 HeartbeatMonitor below(std::chrono::nanoseconds warning = 60s,
                        std::chrono::nanoseconds shutdown = 0s) {
   return {3, warning, shutdown, start};

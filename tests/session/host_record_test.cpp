@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks conclude at the start from what each has told, without MPI.
+// Conclusions that all ranks draw at the start from each rank's record, without MPI.
 #include "session/startup/host_record.hpp"
 
 #include <arpa/inet.h>

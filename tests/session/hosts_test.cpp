@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages between hosts, which are made up: each few ranks of this machine are one.
+// Control messages between made-up hosts: each host consists of a few ranks of this machine.
 #include <mpi.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@ std::atomic<int> mpi_calls{0};
 
 }  // namespace
 
-// What a session could use for messages after its start. Counted, then done.
+// Counts the MPI calls that a session could use for messages after its start, and forwards them.
 extern "C" {
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request* request) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that repeat, until a rank does something else while another waits in the next step, for
-// whose batches it may have prepared.
+// Repeated steps, until a rank deviates while another rank waits in the next step, and may have
+// prepared its batches.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -113,7 +113,7 @@ TEST_F(InterruptedSteps, ByALongBatch) {
   for (int step = 0; step < steps; ++step) {
     for (std::vector<float>* const tensor : {&longest, &a, &b, &c})
       std::ranges::fill(*tensor, 1.0F);
-    // Of two kinds, so that each is a batch.
+    // Adjacent operations have different operators, so that each is a batch of its own.
     Future<void> first = allreduce_async(longest, {.name = "longest", .op = ReduceOp::sum});
     Future<void> second = allreduce_async(a, {.name = "a", .op = ReduceOp::max});
     Future<void> third = allreduce_async(b, {.name = "b", .op = ReduceOp::sum});

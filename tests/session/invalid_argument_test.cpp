@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong calls are refused on the rank that makes them: nothing is submitted, and the same name can
-// be used rightly afterwards.
+// Invalid calls are refused on the rank that makes them: nothing is submitted, and the same name
+// can be used correctly afterwards.
 #include <functional>
 #include <limits>
 #include <string>
@@ -185,7 +185,7 @@ TEST_F(InvalidArguments, CountsAndRows) {
   refuse([&] { reducescatter(scalar, tensor_, {.name = name}); }, "scalar");
 }
 
-// Of one rank the operation would be done before its name is used again.
+// With one rank, the operation would be done before its name is used again.
 TEST_F(InvalidArguments, ADuplicateName) {
   if (n_ == 1) GTEST_SKIP() << "alone, an operation does not stay pending";
   for (int holder = 0; holder < n_; ++holder) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// join: ranks that have no more data, while the others go on.
+// join: ranks that have no more data, while the others continue.
 #include "../support/world.hpp"
 #include "fixture.hpp"
 
@@ -19,7 +19,7 @@ class Join : public WithSession {
     joined_last_ = join();
   }
 
-  /// What `join` returned is a rank that joined last, and the same on all.
+  /// `join` must have returned a rank that joined last, the same one on all ranks.
   void expect_last_to_join(int first) const {
     if (n_ > 1) {
       EXPECT_NE(joined_last_, first);

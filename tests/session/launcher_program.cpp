@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts sessions as its launcher says, and prints what came of it.
+// Starts sessions with the rank and size that its launcher sets, and prints the results.
 #include <cstdio>
 #include <exception>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which launcher a process takes its rank from, by its environment.
+// The launcher from which a process takes its rank, according to its environment.
 #include "session/job/launcher.hpp"
 
 #include <gmock/gmock.h>
@@ -28,12 +28,12 @@ std::optional<ServerlessJob> find_with(const Variables& variables) {
   return find_serverless_job();
 }
 
-/// Of the second of two tasks.
+/// Variables of the second of two tasks.
 const Variables srun{{"SLURM_PROCID", "1"},
                      {"SLURM_STEP_NUM_TASKS", "2"},
                      {"SLURM_STEP_NUM_NODES", "2"},
                      {"SLURM_STEP_NODELIST", "node[1-2]"}};
-/// Of the fourth of eight workers, of four on each host.
+/// Variables of the fourth of eight workers, with four on each host.
 const Variables workers{{"RANK", "3"},
                         {"WORLD_SIZE", "8"},
                         {"LOCAL_WORLD_SIZE", "4"},
@@ -75,7 +75,7 @@ TEST(LauncherVariables, OfMpiCountMoreThanThoseAroundIt) {
   EXPECT_FALSE(find_with(torchrun + mpirun).has_value());
   EXPECT_FALSE(find_with(torchrun + srun + mpirun).has_value());
   if (!built_with_mpi()) return;
-  // What sbatch scripts set for other libraries says the same as srun.
+  // Variables that sbatch scripts set for other libraries, with the same values as those of srun.
   EXPECT_FALSE(
       find_with(workers + srun +
                 Variables{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "3"}})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of lifetime_program share.
+// Declarations shared by the files of lifetime_program.
 #pragma once
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 using Ways = std::map<std::string, std::function<void()>>;
 
-/// Those that call MPI; none in a build without it.
+/// The ways that call MPI; none in a build without MPI.
 Ways ways_over_mpi();
 /// True if MPI was initialized.
 bool mpi_is_used();

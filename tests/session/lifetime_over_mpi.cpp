@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways of lifetime_program in which the program calls MPI.
+// The ways of lifetime_program that call MPI.
 #include <mpi.h>
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that starts and ends sessions in the way that its first argument names, and checks what
-// Kolo makes of it.
+// Starts and ends sessions in the way that the first argument names, and checks how Kolo handles
+// it.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,7 +109,7 @@ struct Trainer {
   Trainer& operator=(Trainer&&) = delete;
 };
 
-/// What Kolo does after `main`: the session is open until its own exit handler.
+/// Kolo works after `main`: the session stays open until Kolo's own exit handler.
 void after_main() {
   kolo::init();
   static const Trainer trainer;

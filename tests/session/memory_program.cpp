@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many small operations leave no memory behind: what the process has resident after some of them is
-// what it has after five times as many. The argument says whether they are named.
+// Many small operations do not leak memory: the resident memory after some operations is the same
+// as after five times as many. The argument says whether the operations have names.
 #include <unistd.h>
 
 #include <cstdio>

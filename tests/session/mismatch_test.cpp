@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks disagree: every one of them gets an answer that says who asked for what, nothing is
-// changed, and the session goes on.
+// Ranks that disagree: every rank gets an error that says which rank submitted what, nothing is
+// changed, and the session continues.
 #include "fixture.hpp"
 
 namespace kolo::internal {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program on N ranks whose host seems to have two NUMA nodes of one processor each: even ranks on
-# one, odd ranks on the other. Usage: numa_nodes.sh LAUNCHER N PROGRAM
+# Runs a program on N ranks of a host that seems to have two NUMA nodes with one processor each:
+# even ranks are on one node, odd ranks on the other. Usage: numa_nodes.sh LAUNCHER N PROGRAM
 set -euo pipefail
 launcher=$1 ranks=$2 program=$3
 taskset -c 0 true && taskset -c 1 true || exit 77

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many ranks on a host with two NUMA nodes, which is made up: even ranks are on one, odd ranks on
-// the other. numa_nodes.sh starts it.
+// Many ranks on a host with two made-up NUMA nodes: even ranks are on one, odd ranks on the other.
+// numa_nodes.sh starts it.
 #include <algorithm>
 #include <functional>
 #include <span>

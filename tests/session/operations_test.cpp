@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations as objects: when they come again, and what they keep.
+// Operation objects: repeated submissions, and the state that the objects keep.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -92,7 +92,7 @@ class Operations : public testing::Test {
                                         /*waits=*/false);
   }
 
-  /// What an operation of a rank fails with; "none" if it succeeds, "pending" if it stays so.
+  /// The error of a rank's operation; "none" if it succeeds, "pending" if it does not complete.
   std::string outcome(const OperationPtr& operation, std::size_t rank = 0) {
     const TimePoint patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     if (!engines_[rank]->wait(*operation, patience)) return "pending";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process sets: made, used side by side, and removed.
+// Process sets: creation, use side by side, and removal.
 #include <algorithm>
 #include <array>
 #include <thread>

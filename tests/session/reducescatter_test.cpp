@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// reducescatter: some rows of the combination for each rank.
+// reducescatter: each rank gets some rows of the result.
 #include "fixture.hpp"
 
 namespace kolo::internal {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever the settings of a session are, its results are the same.
+// Results do not depend on the settings of a session.
 #include <cstdlib>
 #include <limits>
 #include <vector>

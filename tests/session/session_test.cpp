@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a session, and what its queries say, at any number of ranks.
+// The lifetime of a session, and its queries, at any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

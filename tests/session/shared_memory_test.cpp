@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in memory that the other ranks of the host read where it lies.
+// Tensors in memory that the other ranks of the host read in place.
 #include "kolo/shared_memory.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All ranks ask for shared memory at once, and the control group has not enough for all: those for
-// which it does not suffice get an exception that names the limit, and the session goes on.
+// All ranks allocate shared memory at once, and the control group has too little for all of them.
+// Ranks that get none throw an exception that names the limit, and the session continues.
 //
 //     mpirun -np N small_group_program MIB...
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a command in a control group of so many MiB, and checks that the kernel ended no process.
+# Runs a command in a control group of MIB MiB, and checks that the kernel killed no process.
 # Usage: small_memory_group.sh MIB COMMAND...
-# 77: control groups cannot be made here. Version 2 gives a group no processes besides its own root's,
-# so only version 1 is tried; the limits of version 2 are read from recorded files in unit.node.
+# Exits with 77 if control groups cannot be created here. In version 2, only the root of a group can
+# move processes into it, so only version 1 is tried; unit.node reads the limits of version 2 from
+# recorded files.
 set -u
 groups=/sys/fs/cgroup/memory
 group=$groups/kolo-test-$$

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a command where /dev/shm has 64 MB, as in many containers, and checks that nothing is left there.
-# Usage: small_shared_memory.sh lives|killed COMMAND...    killed: it must fail
-# 77: namespaces cannot be made here.
+# Runs a command with a /dev/shm of 64 MB, as in many containers, and checks that nothing is left in
+# it.
+# Usage: small_shared_memory.sh lives|killed COMMAND...    killed: the command must fail
+# Exits with 77 if namespaces cannot be created here.
 set -u
 if [[ ${1-} != --inside ]]; then
   unshare --mount true 2>/dev/null || exit 77

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that do not complete, in the way that the first argument names; the second is the rank
-// that is to blame. All other ranks get Stalled, and print it; the warnings before are for the
-// test to read.
+// Operations that do not complete, in the way that the first argument names; the second argument is
+// the rank to blame. All other ranks get Stalled and print it; the test reads the warnings before
+// it.
 #include <unistd.h>
 
 #include <csignal>
@@ -17,7 +17,7 @@
 
 namespace {
 
-std::vector<int> processes;  // of all ranks
+std::vector<int> processes;  // process ids of all ranks
 
 /// By a signal to this thread: by one to the process it could go on for a moment.
 void stop() { ::raise(SIGSTOP); }

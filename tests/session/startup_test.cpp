@@ -95,7 +95,8 @@ class Startup : public testing::Test {
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
 
-  /// Of a session that works; none if it does not start. The same on all ranks.
+  /// The data path of a session, which must work; none if the session does not start. Equal on all
+  /// ranks.
   Way start(const SessionOptions& options) const {
     int started = 1;
     int way = none;

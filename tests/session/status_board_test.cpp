@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the page of a rank holds when its status has no room there.
+// The page of a rank whose status does not fit into it.
 #include "session/engine/status_board.hpp"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process: a stand-in for MPI, so that the engine's own threads can be
-// tested under sanitizers that MPI does not bear.
+// Ranks as threads of one process: a replacement for MPI, so that the engine's threads can be
+// tested under sanitizers that do not work with MPI.
 #pragma once
 
 #include <unistd.h>
@@ -21,7 +21,7 @@
 
 namespace kolo::internal::test {
 
-/// What the ranks share. Thread-safe.
+/// The state shared by the ranks. Thread-safe.
 class ThreadWorld {
  public:
   explicit ThreadWorld(int ranks)

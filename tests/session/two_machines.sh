@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two kolorun, one of them in a PID namespace of its own: their ranks cannot share memory, so libfabric
-# carries their data. Where they may not use it, all of them refuse to start, and nobody waits.
+# Two kolorun, one of them in a PID namespace of its own, so that their ranks cannot share memory
+# and libfabric carries their data. If libfabric is not allowed, all ranks refuse to start, and no
+# rank hangs.
 #
 # Usage: two_machines.sh KOLORUN PROGRAM DIRECTORY
 set -uo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A kolorun on each of two hosts that network namespaces emulate, each with an interface that leads
-# nowhere: the tests of the collectives, with two ranks on each host and no MPI. Then a rank is killed
-# before a batch, and the ranks of the other host say which. Needs root.
+# A kolorun on each of two hosts emulated by network namespaces, each with an interface that leads
+# nowhere. Runs the tests of the collectives, with two ranks on each host and without MPI. Then a
+# rank is killed before a batch, and the ranks of the other host report which rank. Needs root.
 #
 # Usage: two_networks.sh KOLORUN DEPARTURE_PROGRAM DIRECTORY TESTS...
 set -uo pipefail

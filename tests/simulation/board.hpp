@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of all ranks, in one place, and who is woken when one changes.
+// The board with the words of all ranks, and the ranks that are woken when a word changes.
 #pragma once
 
 #include <functional>

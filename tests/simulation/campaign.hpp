@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many random programs, one for each seed, and what they did.
+// Runs many random programs, one for each seed, and counts their events.
 #pragma once
 
 #include <cstddef>

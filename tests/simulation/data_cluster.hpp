@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The production's backends of all ranks of many hosts, in one process over a simulated network.
+// The real backends of all ranks of many hosts, in one process over a simulated network.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@
 
 namespace kolo::internal::simulation {
 
-/// What a batch cost.
+/// The cost of a batch.
 struct DataCost {
-  Time time{};        // until all ranks were done and nothing was under way
-  NicTraffic most{};  // of any NIC: the maximum of each count
+  Time time{};        // until all ranks were done and nothing was in progress
+  NicTraffic most{};  // the maximum of each count over all NICs
 };
 
 /// The memory of a host is plain memory. Work inside a host takes no time.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What allreduces cost between simulated hosts, as CSV. Algorithms: chosen, direct, doubling,
+// The cost of allreduces between simulated hosts, as CSV. Algorithms: chosen, direct, doubling,
 // halving.
 //
 //   data_program [--hosts 8,64,512] [--bytes 4,1024] [--algorithms chosen,direct]

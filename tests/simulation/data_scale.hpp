@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an allreduce costs between many hosts, over a simulated network.
+// The cost of an allreduce between many hosts, over a simulated network.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace kolo::internal::simulation {
 struct DataCase {
   int hosts = 2;
   int ranks_per_host = 8;
-  std::int64_t bytes = 4;  // of each rank's tensor
-  /// Else what a session chooses.
+  std::int64_t bytes = 4;  // size of each rank's tensor
+  /// The algorithm; if not set, a session's choice.
   std::optional<backend::internode::InterNodeAlgorithm> algorithm{};
   /// One rank of each host is simulated and stands for all: each has an equal slice and they move
   /// in step. So thousands of ranks fit into memory.

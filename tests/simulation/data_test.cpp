@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduces of the production's backend between hosts, over a simulated network: every element,
-// and what passes a NIC. Nothing here depends on the machine's speed.
+// Allreduces of the real backend between hosts, over a simulated network: checks every element, and
+// the traffic of each NIC. Results do not depend on the machine's speed.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to happen, in the order of virtual time; at the same time, in the order of asking.
+// Future events in the order of virtual time; events at the same time in the order of their
+// insertion.
 #pragma once
 
 #include <cstdint>

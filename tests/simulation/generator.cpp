@@ -142,7 +142,8 @@ class Generator {
         {.kind = Act::Kind::compute, .time = time, .group = group_});
   }
 
-  /// What this rank makes of an operation that all submit: nearly always the same.
+  /// Submits an operation that all ranks submit; a few ranks submit another one, none, or two
+  /// instead.
   void submit(int rank, int what, std::optional<int> instead) {
     compute(rank);
     if (!instead) return add(rank, Act::Kind::submit, what);
@@ -157,7 +158,7 @@ class Generator {
 
   /// A mistake of some ranks with one operation: another one, none, or the same twice.
   struct Mistake {
-    std::size_t at = 0;  // of those that are submitted
+    std::size_t at = 0;  // index among the submitted operations
     RankSet ranks{};
     int instead = 0;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs: training steps, operations in any order, groups, joins, process sets, mistakes
-// of every kind, departures and losses.
+// Generates random programs: training steps, operations in any order, groups, joins, process sets,
+// mistakes of every kind, departures and losses.
 #pragma once
 
 #include <cstdint>

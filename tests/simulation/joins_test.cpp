@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of those that have joined when something else ends their wait.
+// Joined ranks whose wait ends for another reason.
 #include <gtest/gtest.h>
 
 #include "shrink.hpp"

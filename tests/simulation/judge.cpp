@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches and answers, and what must hold in the end. Failures are in judge_failures.cpp.
+// Checks of batches, answers and the final state. Checks of failures are in judge_failures.cpp.
 #include "judge.hpp"
 
 #include <fmt/format.h>

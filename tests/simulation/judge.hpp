@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at every answer that any rank gets and says what was promised and not kept. Each look costs
-// as much as the answer has operations; the first of a batch also as much as it has ranks.
+// Checks every answer that any rank gets, and throws when a promise is broken. The cost of a check
+// is proportional to the operations of the answer; the first check of a batch also to its ranks.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +52,9 @@ class Judge {
     bool joins = false;  // has joined at some time
     bool join_failed = false;
     std::optional<std::uint64_t> last_batch{};
-    std::vector<std::int64_t> last_to_join{};  // of each round
-    std::vector<std::uint64_t> order{};        // of batches, in small runs
-    std::map<Ticket, std::string> promised{};  // failures that others were told of
+    std::vector<std::int64_t> last_to_join{};  // result of each round of joins
+    std::vector<std::uint64_t> order{};        // sequence of batches, in small runs
+    std::map<Ticket, std::string> promised{};  // failures of which other ranks were told
   };
   struct Batch {
     std::vector<std::pair<KeyNumber, int>> content;  // keys, and the operation of who came first

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks are told when something fails, against what really happened.
+// Compares the failures reported to ranks with the events that really happened.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void Judge::on_fail(int rank, const negotiation::Fail& fail, Time now) {
   ++failures_;
 }
 
-/// What these ranks have pending under `key`, or the first that has not.
+/// The pending operations of these ranks under `key`, or the first rank without one.
 std::variant<negotiation::Readiness, int> Judge::submitted(KeyNumber key,
                                                            const RankSet& ranks) const {
   negotiation::Readiness readiness{ledger_.key(key), {}};
@@ -80,7 +80,8 @@ void Judge::check_mismatch(int rank, const negotiation::Fail& fail) {
   }
   const KeyNumber key = ledger_.find(rank, fail.ticket)->key;
   const RankSet& members = sets_.at(ledger_.key(key).set);
-  // Who disagrees is named among the others; who asks for what is impossible names the absent.
+  // A rank that disagrees with others is named in the failure. A rank that asks for something
+  // impossible is not; the failure names the absent ranks.
   const bool disagreement = failure.ranks.contains(rank);
   const RankSet concerned = disagreement ? failure.ranks : members.without(failure.ranks);
   const RankSet absent = members.without(concerned);
@@ -102,7 +103,7 @@ void Judge::check_mismatch(int rank, const negotiation::Fail& fail) {
     if (one != rank) at(one).promised.emplace(*ledger_.pending(one, key), failure.message);
 }
 
-/// Who has joined for good is told what broke the world, whatever the set.
+/// A rank whose join has failed is told the cause of the world's failure, for any process set.
 bool Judge::is_cause_of_world(int rank, const Failure& failure) const {
   const auto cause = causes_.find(world_set);
   return ranks_[static_cast<std::size_t>(rank)].join_failed && cause != causes_.end() &&
@@ -152,7 +153,8 @@ void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   check_stall(key, failure.ranks, now);
 }
 
-/// Who is named had not submitted it when the root asked; who is not, had, or has joined.
+/// A named rank must not have submitted the operation when the root asked. Other ranks must have
+/// submitted it or have joined.
 void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
   for (const int rank : sets_.at(ledger_.key(key).set).to_vector()) {
     const auto ticket = ledger_.pending(rank, key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has submitted what, and what became of it: a few bytes for each submission.
+// The submissions of all ranks and their outcomes, in a few bytes per submission.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ class SimulatedNetwork::RankMessenger : public messenger::Messenger {
     std::int64_t bytes;
     Token token;
   };
-  /// Of one sender with one tag: one of the two is empty.
+  /// Receives and messages of one sender with one tag, not matched yet: one of the queues is empty.
   struct Meeting {
     std::deque<Receive> receives{};
     std::deque<std::uint32_t> messages{};

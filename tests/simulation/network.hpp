@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network between hosts that exists only in virtual time. The ranks of all hosts are driven in
-// one thread: the same program gives the same run.
+// A network between hosts in virtual time. One thread drives the ranks of all hosts, so the same
+// program gives the same run.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@ namespace kolo::internal::simulation {
 /// which the last two overlap with the first.
 struct NetworkModel {
   Time latency{2000};        // from NIC to NIC
-  Time overhead{300};        // of a rank, for each message that it sends or receives
-  Time gap{20};              // of a NIC, for each message
-  double bytes_per_ns = 25;  // of a NIC, in each direction
-  int ranks_per_nic = 1;     // each simulated rank stands for so many, which move in step
-  Time within_host{200};     // until a rank sees what another of its host has written
-  double bytes_per_ns_within_host = 10;  // of messages
+  Time overhead{300};        // a rank's time per message that it sends or receives
+  Time gap{20};              // a NIC's time per message
+  double bytes_per_ns = 25;  // rate of a NIC in each direction
+  int ranks_per_nic = 1;     // each simulated rank stands for this many ranks in lockstep
+  Time within_host{200};     // until a rank sees the writes of another rank of its host
+  double bytes_per_ns_within_host = 10;  // rate of messages within a host
 };
 
-/// What has passed a NIC.
+/// The traffic of a NIC.
 struct NicTraffic {
   std::int64_t messages_sent = 0;
   std::int64_t bytes_sent = 0;
@@ -91,7 +91,7 @@ class SimulatedNetwork {
 
   NetworkModel model_;
   std::vector<int> host_of_;
-  std::vector<std::vector<int>> ranks_of_{};  // of each host
+  std::vector<std::vector<int>> ranks_of_{};  // ranks by host
   std::vector<Rank> ranks_;
   std::vector<Nic> nics_;
   std::vector<NicTraffic> traffic_;

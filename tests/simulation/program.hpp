@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one run do, when, and on what machines: plain data, so that a run that fails
-// can be cut down and printed.
+// A run's program: the actions of the ranks, their times and machines. It is plain data, so that a
+// failing program can be reduced and printed.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace kolo::internal::simulation {
 
 using Time = std::chrono::nanoseconds;
 
-/// What is submitted.
+/// An operation that ranks submit.
 struct Operation {
   std::string name{};  // empty: without a name
   int set = 0;         // the world, or from 1 on one of `Program::sets`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs ranks to agree on the gradients of a training step: counted on simulated ranks, and
-// on a star for comparison.
+// The cost of agreement on the gradients of a training step, counted on simulated ranks, and on a
+// star for comparison.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Gradient {
 struct StepCost {
   int ranks = 0;
   std::string step;  // "first": names are new; "steady": they come again; "one": of a single tensor
-  Traffic root{};    // of rank 0
-  std::int64_t max_messages = 0;  // of any rank, sent and received
+  Traffic root{};    // traffic of rank 0
+  std::int64_t max_messages = 0;  // maximum of any rank, sent and received
   std::int64_t max_bytes = 0;
   std::uint64_t batches = 0;
   Time tail{};   // from the last submission of any rank to the last answer of any

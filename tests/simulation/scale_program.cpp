@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agreement costs as the number of ranks grows, as CSV.
+// The cost of agreement as the number of ranks grows, as CSV.
 //
 //   scale_program [--gradients resnet50,bert-base] [--ranks 16,64,256,1024,4096,16384]
 #include <chrono>

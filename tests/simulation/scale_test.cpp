@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agreement costs a rank grows with the depth of the tree, not with the number of ranks.
-// Counts only: nothing here depends on the machine's speed.
+// The cost of agreement per rank grows with the depth of the tree, not with the number of ranks.
+// The tests compare counts, which do not depend on the machine's speed.
 #include "scale.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ std::vector<Gradient> gradients() {
   return some;
 }
 
-/// Of leaders, `arity` below each, under the ranks of their hosts.
+/// The depth of the tree of leaders with `arity` children each, above the ranks of their hosts.
 int depth(int ranks, const ClusterModel& model) {
   int levels = 1;
   int hosts = (ranks + model.ranks_per_host - 1) / model.ranks_per_host;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a program down to what still breaks the same promise.
+// Reduces a failing program to a smaller one that breaks the same promise.
 #pragma once
 
 #include <optional>

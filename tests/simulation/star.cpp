@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A star, with the same gradients, delays, and wire format as the tree.
+// A star of ranks, with the same gradients, delays and wire format as the tree.
 #include <algorithm>
 #include <map>
 #include <numeric>

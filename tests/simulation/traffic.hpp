@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What control messages cost a rank.
+// Counts of a rank's control messages.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks' programs do. What their drivers do is in world_driver.cpp.
+// The programs of the simulated ranks. Their drivers are in world_driver.cpp.
 #include "world.hpp"
 
 #include <fmt/format.h>

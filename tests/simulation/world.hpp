@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many ranks with the production's state machines, in one thread, by a virtual clock: the same
-// program and seed give the same run.
+// Many ranks with the real state machines, in one thread and with a virtual clock: the same program
+// and seed give the same run.
 #pragma once
 
 #include <deque>
@@ -76,7 +76,7 @@ class World {
     Time last_up{};    // arrival at the parent of what was sent last
     Time last_down{};  // arrival here of what the parent sent last
     int hops = 0;
-    std::int64_t copies_owed = 0;  // of what came from the parent, to children
+    std::int64_t copies_owed = 0;  // copies of the parent's messages still to be sent to children
     std::vector<Ticket> submitted;
     std::vector<std::uint8_t> key_taken;  // by key: not answered, or not executed yet
     std::vector<SetId> sets;              // by number in the program; 0: not known
@@ -92,7 +92,7 @@ class World {
   [[nodiscard]] bool all_over() const;
   void handle(const Event& event);
 
-  // What its program does.
+  // The rank's program.
   void act(int rank);
   bool submit(int rank, const Act& act);
   [[nodiscard]] std::optional<Key> key_of(Rank& rank, int operation) const;
@@ -125,11 +125,11 @@ class World {
   Ledger ledger_;
   Judge judge_;
   std::map<SetId, RankSet> members_;  // as ranks were told
-  std::vector<std::uint64_t> words_;  // of the board
+  std::vector<std::uint64_t> words_;  // words of the board
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Message> messages_;  // under way
   std::vector<std::size_t> free_messages_;
-  std::vector<Ticket> turn_tickets_;    // of the rank whose turn it is
+  std::vector<Ticket> turn_tickets_;    // submissions of the rank in its turn
   std::vector<Message> turn_messages_;  // the same
   std::unordered_map<std::uint64_t, Start> starts_;
   std::vector<Phase> phases_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's driver: what happens when it takes a turn, and how what it does reaches the others.
+// The drivers of the simulated ranks: a rank's turn, and the delivery of its messages to other
+// ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -126,7 +127,7 @@ int World::perform(int number, negotiation::Actions& actions, Time& clock_of_ran
                           actions.answers.size());
 }
 
-/// What is sent to several children at once is kept once.
+/// Sends a message. Equal messages to several children share one buffer.
 void World::send(int number, negotiation::Send& send, Time departure, Bytes& last) {
   Rank& rank = at(number);
   Traffic& traffic = phases_.back().traffic[static_cast<std::size_t>(number)];
@@ -206,7 +207,8 @@ void World::settled(int number, Ticket ticket) {
   unblock(number);
 }
 
-/// Who is neither the root nor dead has passed on each message from above to each child, once.
+/// Checks that a live rank other than the root has forwarded each message of its parent once to
+/// each child.
 void World::check_copies(int number) const {
   const Rank& rank = *ranks_[static_cast<std::size_t>(number)];
   if (rank.place.parent >= 0 && rank.copies_owed != 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources that a process holds, observed over a long time.
+// The resources of a process, observed over a long time.
 #pragma once
 
 #include <chrono>

@@ -2,10 +2,10 @@
 // Runs the differential test's random programs for a long time, many per session. Every result is
 // compared, and the resources of a rank must not grow.
 //
-//   --seconds S   for about so long (60)
-//   --session S   seconds of each session (a sixth of all)
-//   --seed N      the first program's; without it a random one
-//   --repeat N    so many programs, again and again: a short time, too, tells what grows
+//   --seconds S   approximate duration (60)
+//   --session S   seconds per session (a sixth of the duration)
+//   --seed N      seed of the first program; default: random
+//   --repeat N    number of programs, which repeat, so that a short run shows growth too
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -113,7 +113,7 @@ class Soak {
     std::fflush(stdout);
   }
 
-  /// Of all ranks, on rank 0. Throws if anything has grown on any.
+  /// Prints the resources of all ranks on rank 0. Throws if the resources of any rank have grown.
   void report() {
     const Watch::Summary mine = watch_.summary();
     const kolo::Session session;

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs a command and checks how it ends.
 # Usage: expect.sh STATUS PATTERN COMMAND...
-#   STATUS: a number, or `nonzero`, or `any` of a program that ended by itself. PATTERN: an extended
-#   regular expression that a line of standard output or error must match, with `any` status all of
-#   it as one line; empty: none.
+#   STATUS: a number, `nonzero`, or `any` for a program that is not killed. PATTERN: an extended
+#   regular expression that a line of standard output or error must match; with status `any`, the
+#   whole output joined to one line must match. An empty PATTERN matches any output.
 set -u
 status=$1 pattern=$2
 shift 2

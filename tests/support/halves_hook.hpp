@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communication hook whose result is that of an allreduce, and which throws where a test wants
-// it.
+// A communication hook with the result of an allreduce, which throws where a test requests it.
 #pragma once
 
 #include <algorithm>

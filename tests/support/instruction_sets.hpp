@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of code with a version for each instruction set.
+// Helpers for tests of code that is compiled once per instruction set.
 #pragma once
 
 #include <gtest/gtest.h>

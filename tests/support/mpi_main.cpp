@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main function of tests on several ranks: a failure on any rank fails the whole run. Under
-// mpirun MPI is initialized here, before any session, and finalized after all of them. Under
-// kolorun, and in a build without MPI, nothing calls it.
+// mpirun, it initializes MPI before the first session and finalizes MPI after the last. Under
+// kolorun, and in a build without MPI, it does not call MPI.
 #include <gtest/gtest.h>
 
 #include <iostream>

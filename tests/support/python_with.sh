@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # python_with MODULE...: sets `python` to a Python that has these modules: KOLO_PYTHON, the one that
-# ./dev test installs, or the system's. Without one, the test is skipped.
+# ./dev test installs, or the system's. Without such a Python, the test is skipped.
 python_with() {
   local root modules
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

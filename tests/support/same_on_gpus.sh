@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program that takes `cpu` or `cuda` prints the same for tensors on CPUs, for tensors on GPUs over
-# NCCL, and for tensors on GPUs by way of the host.
+# A program that takes `cpu` or `cuda` prints the same output for tensors on CPUs, for tensors on
+# GPUs over NCCL, and for tensors on GPUs staged through the host.
 # Usage: same_on_gpus.sh EXPECT PROGRAM DIRECTORY MPIRUN -np N ...
 set -euo pipefail
 source "$(dirname "$0")/fresh_directory.sh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a test program come to share memory, without a session.
+// Sets up shared memory among the ranks of a test program, without a session.
 #pragma once
 
 #include <mpi.h>

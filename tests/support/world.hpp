@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a test, in and out of sessions. KOLO_TEST_MPI is defined unless Kolo is built
-// without MPI.
+// The processes of a test, inside and outside of sessions. KOLO_TEST_MPI is defined unless Kolo is
+// built without MPI.
 #pragma once
 
 #ifdef KOLO_TEST_MPI

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a report of `kolo-perf --json` and prints what is wrong with it.
+// Reads a report of `kolo-perf --json` and prints the errors in it.
 // Usage: check_perf_report RANKS ROWS [idle] < report
 #include <cmath>
 #include <cstdio>

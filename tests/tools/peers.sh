@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks what bench/peers.sh says of a peer that fails, with an mpirun that only prints times.
+# Checks the output of bench/peers.sh for a peer that fails, with an mpirun that only prints times.
 # Usage: peers.sh PATH_OF_PEERS_SH
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward passes that fail, or that some ranks only make.
+// Backward passes that fail, or that only some ranks run.
 #include "../support/halves_hook.hpp"
 #include "support.hpp"
 
@@ -224,7 +224,7 @@ TEST_F(BackwardFailureTest, ParametersMayBeAddedAfterwards) {
   }
 }
 
-// What such a pass has added on this rank is not applied.
+// Local gradients of such a pass are not applied.
 TEST_F(BackwardFailureTest, APassWithoutReductionLeavesNothingFinal) {
   auto optimizer = make();
   const auto run_locally = [&] {

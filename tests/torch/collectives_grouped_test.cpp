@@ -218,7 +218,7 @@ TEST_F(GroupGradientsTest, OfAProcessSet) {
   if (size() == 1) return;
   const ProcessSet pair = add_process_set({0, size() - 1});
   if (pair.rank() < 0) return;
-  const double sum = size() + 1.0;  // of the members' weights
+  const double sum = size() + 1.0;  // sum of the members' weights
   Tensor x = full(2, rank()).requires_grad_();
   const Tensor all = grouped_allgather({x}, {.process_set = pair}).front();
   (all * weights(4, rank() + 1.0)).sum().backward();

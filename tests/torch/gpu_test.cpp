@@ -30,7 +30,7 @@ namespace {
 using backend::FakeCuda;
 using ::torch::Tensor;
 
-std::shared_ptr<FakeCuda> cuda;                    // of this rank, while a test runs
+std::shared_ptr<FakeCuda> cuda;                    // this rank's double, while a test runs
 backend::gpu::StreamHandle user_stream = nullptr;  // LibTorch's current one, on every thread
 std::atomic<int> allocated_between_streams{0};
 

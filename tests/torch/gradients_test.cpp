@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedOptimizer: all sorts of gradients that autograd can produce.
+// DistributedOptimizer: all kinds of gradients that autograd can produce.
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {

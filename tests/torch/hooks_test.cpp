@@ -91,7 +91,8 @@ TEST_F(HooksTest, BucketsMayLoseAndGetParameters) {
   }
 }
 
-// What was lost of a gradient is not added to that of another parameter of the same size.
+// The rounding error of a gradient is not added to the gradient of another parameter of the same
+// size.
 TEST_F(HooksTest, GroupsKeepNoErrorOfFrozenParameters) {
   constexpr std::int64_t length = 64;
   const auto weights = [] { return ::torch::zeros({length / 8, 8}).set_requires_grad(true); };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training in which ranks have unequal numbers of batches and join at the end of each epoch.
-// Prints a digest of the model: it must be the same for tensors on CPUs and on GPUs, however these
-// travel.
+// Prints a digest of the model, which must be the same for tensors on CPUs and on GPUs, on every
+// data path.
 //
 // Usage: join_training_program cpu|cuda
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it

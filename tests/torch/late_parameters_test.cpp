@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that begin to take part between two steps, in loops that zero gradients after the
-// step: nothing tells the optimizer of them before backward accumulates their gradients.
+// Parameters that become trainable between two steps, in loops that zero gradients after the step:
+// the optimizer does not learn of them before backward accumulates their gradients.
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training loops with the structure of PyTorch's own C++ examples. Only their optimizers are
-// wrapped and their data is divided; everything else is as in a program for one process.
+// wrapped and their data is divided; the rest is the same as in a program for one process.
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {
@@ -151,7 +151,7 @@ TEST_F(ProgramsTest, ATransferredHeadIsOneProcess) {
   expect_close(flat(head->parameters()), flat(reference->parameters()), 1e-8);
 }
 
-/// What normalizes activations: batch statistics depend on a rank's share of the batch.
+/// The normalization of activations: batch statistics depend on a rank's share of the batch.
 nn::AnyModule normalization(bool uses_batch) {
   if (uses_batch) return nn::AnyModule(nn::BatchNorm2d(3));
   return nn::AnyModule(nn::GroupNorm(nn::GroupNormOptions(1, 3)));

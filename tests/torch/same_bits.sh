@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A training of GPU tensors over NCCL, and one by way of the host, end with the bits of a training of
-# CPU tensors, whose gradients are reduced in shared memory. The program trains on the CIFAR-10 in the
-# folder KOLO_TEST_CIFAR10 if it is set, else on generated images.
+# A training of GPU tensors over NCCL, and one staged through the host, end with the same bits as a
+# training of CPU tensors, whose gradients are reduced in shared memory. The program trains on the
+# CIFAR-10 in the folder KOLO_TEST_CIFAR10 if it is set, otherwise on generated images.
 # Usage: same_bits.sh EXPECT PROGRAM DIRECTORY MPIRUN -np N ...
 set -euo pipefail
 source "$(dirname "$0")/../support/fresh_directory.sh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedOptimizer: several optimizers in one program, of which some ranks use only a part.
+// DistributedOptimizer: several optimizers in one program, some of which only some ranks use.
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {

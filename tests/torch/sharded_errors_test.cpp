@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedOptimizer: what it refuses, and ranks that fail, leave, or do not do what the others do.
+// ShardedOptimizer: calls that it refuses, and ranks that fail, leave, or deviate from the others.
 #include "sharded_network.hpp"
 
 #include <stdexcept>

@@ -30,7 +30,7 @@ struct Network : nn::Module {
     return output->forward(hidden->forward(features).tanh());
   }
 
-  // Of this rank's data for a step.
+  // The loss of this rank's data in a step.
   ::torch::Tensor loss(int step) {
     ::torch::manual_seed(static_cast<std::uint64_t>(1000 * step + rank()));
     const ::torch::Tensor images = ::torch::randn({4, 3, 6, 6});
@@ -97,7 +97,7 @@ void expect_same_results(const Train& train, const DistributedOptimizerOptions& 
   }
 }
 
-// What a call that is refused says.
+// The message of a refused call.
 inline std::string refusal_of(const std::function<void()>& call) {
   return error_of<InvalidArgument>(call).what();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedOptimizer: the same training as with DistributedOptimizer, with parts of its memory.
+// ShardedOptimizer: the same training as with DistributedOptimizer, in a part of its memory.
 #include "sharded_network.hpp"
 
 #include <utility>
@@ -247,7 +247,7 @@ TEST_F(ShardedTest, KeepsPartsOfTheState) {
   allreduce(all, {.op = ReduceOp::sum});
   EXPECT_EQ(all, elements);
   EXPECT_LE(mine, elements / size() + static_cast<std::int64_t>(network.parameters().size()));
-  std::size_t bytes = 0;  // of gradients
+  std::size_t bytes = 0;  // size of the gradients
   for (const auto& parameter : network.parameters()) {
     EXPECT_TRUE(parameter.grad().isnan().all().item<bool>());
     bytes += parameter.grad().storage().nbytes();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings with sharded optimizers: passes that accumulate, clipping, scaled losses with a step
-// that all skip, and state that is gathered. Prints digests: they must be the same for tensors on
-// CPUs and on GPUs, however these travel.
+// Trainings with sharded optimizers: accumulated passes, clipping, scaled losses with a step that
+// all ranks skip, and gathered state. Prints digests, which must be the same for tensors on CPUs
+// and on GPUs, on every data path.
 //
 // Usage: sharded_training_program cpu|cuda
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it

@@ -120,7 +120,7 @@ TEST_F(StateTest, BroadcastsBuffersInAProcessSet) {
   error_of<InvalidArgument>([&] { broadcast_buffers(module, size(), set); });
 }
 
-// Of other sizes, of equal sizes but another shape, and none at all.
+// Buffers of another size, of the same size but another shape, and no buffers.
 TEST_F(StateTest, BroadcastOfOtherBuffersIsRefusedOnEveryRank) {
   if (size() == 1) return;
   const bool differs = rank() == size() - 1;

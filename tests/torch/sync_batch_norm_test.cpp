@@ -89,7 +89,7 @@ TEST_F(SyncBatchNormTest, WorksWithOneExampleEach) {
   SyncBatchNorm norm(channels);
   norm->to(f64);
   const Tensor x = ::torch::full({1, channels}, rank() + 1.0, f64);
-  const double variance = (size() * size() - 1) / 12.0;  // of 1 .. size
+  const double variance = (size() * size() - 1) / 12.0;  // variance of 1, 2, ..., size
   const double expected = (rank() + 1 - mean_rank()) / std::sqrt(variance + 1e-5);
   expect_close(norm->forward(x).detach(), ::torch::full({1, channels}, expected, f64), 1e-10);
 }

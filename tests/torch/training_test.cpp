@@ -165,7 +165,7 @@ TEST_F(TrainingTest, APassBeforeAJoinIsForgotten) {
     const bool is_cut = rank() == size() - 1;
     if (is_cut) backward(w, 100.0);
     (void)join();
-    if (next == "skip") optimizer.skip_step();  // of all ranks
+    if (next == "skip") optimizer.skip_step();  // on all ranks
     if (next == "step" && is_cut) {
       EXPECT_THROW(optimizer.step(), InvalidArgument);
     }
@@ -178,7 +178,7 @@ TEST_F(TrainingTest, APassBeforeAJoinIsForgotten) {
   }
 }
 
-// What a pending join refuses was not submitted, so the join cuts no step.
+// A gradient refused because of a pending join was not submitted, so the join interrupts no step.
 TEST_F(TrainingTest, AGradientThatWasRefusedIsDiscarded) {
   ::torch::Tensor dense = parameter({0.0});
   nn::Embedding sparse(nn::EmbeddingOptions(5, 1).sparse(true));

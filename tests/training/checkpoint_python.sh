@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Python reads a checkpoint that the ranks wrote, another number of ranks loads it, and all load one
-# that Python wrote.
+# Python reads a checkpoint written by the ranks, another number of ranks loads it, and all ranks
+# load one written by Python.
 # Usage: checkpoint_python.sh EXPECT PROGRAM DIRECTORY MPIRUN -np RANKS ...
 set -euo pipefail
 here=$(dirname "$0")

@@ -87,7 +87,7 @@ TEST_F(CheckpointFaults, ADirectoryThatCannotBeMadeIsAnErrorOnEveryRank) {
   expect_usable();
 }
 
-// What a killed process has left is not in the way of the next checkpoint.
+// The unfinished file of a killed process does not disturb the next checkpoint.
 TEST_F(CheckpointFaults, AFullDiskIsAnErrorOnEveryRankAndTheOldOnesStay) {
   Checkpointer checkpoints(keeping(1));
   const fs::path left = internal::unfinished_name(checkpoints.save(1, parts(1)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of Checkpointer share.
+// The fixture of the tests of Checkpointer.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -292,7 +292,7 @@ TEST_F(Hooks, OfAPassThatFailsLateEndOnAllRanks) {
   for (const auto& [first, last] : of_first_and_last) {
     source.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
     core.begin(/*reducing=*/true);
-    // Of two ranks whose backward throws, one has begun a reduction, and the other has not.
+    // If backward throws on two ranks, one of them has begun a reduction, and the other has not.
     if (first != at_once || me_ != last_) core.ready(0);
     const Fails mine = me_ == 0 ? first : me_ == last_ ? last : never;
     end_pass(core, mine);

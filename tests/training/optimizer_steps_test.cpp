@@ -129,7 +129,7 @@ TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsDropped) {
     layers_.fill(100.0);
     if (cut) optimizer.ready("layer1");
     (void)join();
-    if (next == "skip") optimizer.skip_step();  // of all ranks
+    if (next == "skip") optimizer.skip_step();  // on all ranks
     if (next == "step" && cut) {
       EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.step(); }).what(),
                   HasSubstr("join() was called in the middle of a step"));
@@ -173,7 +173,7 @@ TEST_F(OptimizerSteps, AHalfReadyGroupBeforeAJoinIsForgotten) {
   for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
 }
 
-// What a pending join refuses was not submitted, so the join cuts no step.
+// A gradient refused because of a pending join was not submitted, so the join interrupts no step.
 TEST_F(OptimizerSteps, ARefusedGradientBeginsNoStep) {
   DistributedOptimizer optimizer(layers_);
   if (me_ == last_ && n_ > 1) {

@@ -109,7 +109,7 @@ TEST_F(OwnOptimizer, ReadyRefusesAnUnknownNameAndTheSecondTime) {
   EXPECT_THROW(optimizer.ready("layer2"), InvalidArgument);
   optimizer.step();
   EXPECT_THAT(model_.values(), Each(mean_));
-  optimizer.ready("layer1");  // of the next step
+  optimizer.ready("layer1");  // begins the next step
   step(optimizer);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GoogleTest captures standard error in a file, so these tests cover output without a terminal.
+// Progress bars without a terminal, because GoogleTest captures standard error in a file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -43,7 +43,8 @@ TEST_F(ReducedGradientsTest, AreLookedAtClippedAndApplied) {
     if (step == 1) optimizer.ready("b");
     ReducedGradients reduced = optimizer.reduce();
     EXPECT_THAT(model_.a, Each(mean_));
-    EXPECT_DOUBLE_EQ(optimizer.clip_grad_norm(reduced, 100.0), 2.0 * mean_);  // of four elements
+    // norm of four equal elements
+    EXPECT_DOUBLE_EQ(optimizer.clip_grad_norm(reduced, 100.0), 2.0 * mean_);
     EXPECT_THAT(model_.a, Each(mean_));
     EXPECT_DOUBLE_EQ(optimizer.clip_grad_norm(reduced, 1.0), 2.0 * mean_);
     EXPECT_THAT(model_.a, Each(testing::DoubleNear(0.5, 1e-5)));

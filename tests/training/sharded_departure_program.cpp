@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank is lost in its step, in the way that the first argument names, while the others gather
-// the parameters of a ShardedOptimizer. They print whom they miss.
+// the parameters of a ShardedOptimizer. The others print which rank is missing.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

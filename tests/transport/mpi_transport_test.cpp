@@ -159,7 +159,7 @@ TEST_F(MpiTransportTest, KeepsABoundedQueueForARankThatDoesNotReceive) {
 }
 
 TEST_F(MpiTransportTest, ShortMessagesLeaveThoughNobodyReceivesThem) {
-  constexpr int messages = 10;  // of which one asks for a confirmation
+  constexpr int messages = 10;  // one of them asks for a confirmation
   MpiTransport transport(comm_, /*max_unsent=*/2000);
   if (rank_ == 0 && size_ > 1) {
     for (int i = 0; i < messages; ++i) transport.send(1, Message(100));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks are objects of one process, with plain memory for their rings.
+// The shared-memory transport, with ranks as objects of one process and plain memory for their
+// rings.
 #include "transport/shm_transport.hpp"
 
 #include <gmock/gmock.h>
@@ -77,7 +78,7 @@ class Host {
   std::vector<std::unique_ptr<ShmTransport>> ends_{};
 };
 
-/// What has come to one end, in order.
+/// The messages that have arrived at one end, in order.
 std::vector<Message> poll(ShmTransport& end) {
   std::vector<Message> arrived;
   end.poll([&](int, std::span<const std::byte> message) {
@@ -233,7 +234,7 @@ TEST(ShmTransport, AReceiverMaySend) {
 }
 
 TEST(ShmTransport, AReceiverMayThrow) {
-  // What it was given has come; what follows comes with the next poll.
+  // The message passed to the receiver has arrived; the next one arrives with the next poll.
   Host host({0, 1});
   const std::vector<std::size_t> lengths{10, ring_bytes - 40, 20, 2 * ring_bytes, 30};
   for (std::size_t i = 0; i < lengths.size(); ++i)
@@ -257,7 +258,7 @@ TEST(ShmTransport, AReceiverMayThrow) {
   EXPECT_EQ(thrown, arrived);
 }
 
-/// What one rank sends to one other: derived from the seed by both.
+/// The messages from one rank to another: both derive them from the seed.
 class Flow {
  public:
   Flow(int from, int to, unsigned seed)
@@ -364,7 +365,7 @@ TEST(ShmTransport, CarriesRandomMessagesBetweenThreadsThatSleep) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// What a rank whose memory was written over makes of a message from rank 1.
+/// The result of a message from rank 1 after damage to rank 1's memory.
 std::string outcome_of_damage(std::size_t word, std::uint64_t value) {
   Host host({0, 1});
   host.end(1).send(0, pattern(1, 0, 0, 100));

@@ -35,7 +35,7 @@ class SocketTransportTest : public testing::Test {
     std::vector<Message> arrived{};
     std::optional<SocketTransport> transport{};
 
-    /// What has come, besides what came before.
+    /// Adds the messages that have arrived since the last call.
     void poll() {
       transport->poll([this](int, std::span<const std::byte> message) {
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(message.data()) % 16, 0U);

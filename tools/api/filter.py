@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include/kolo"
-# By path below include/kolo, without ".hpp". None: nothing of its own.
+# The area of each header, by its path below include/kolo without ".hpp". None: the header declares nothing itself.
 AREAS = {
     "kolo": None, "torch": None, "training": None, "export": None,
     "session": "sessions", "mpi": "sessions",
@@ -42,7 +42,7 @@ COMMENT = re.compile(r"^ *///( |$)(?!<)")
 
 
 def file_comment(lines):
-    """The index after the plain comment at the top, and that comment for Doxygen."""
+    """The index after the plain comment at the top, and that comment in Doxygen's form."""
     end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
     return end, ["///" + line[2:] for line in lines[1:end]]
 
@@ -63,7 +63,7 @@ def repeated(lines):
 
 
 def is_function(lines, begin):
-    """Whether a declaration is that of a function, and not of one that only says what a class can do."""
+    """Whether a line declares a function, except functions that only describe what a class can do."""
     end = next((i for i in range(begin, len(lines)) if lines[i].rstrip().endswith((";", "{", "}"))), begin)
     text = " ".join(lines[begin:end + 1])
     return "(" in text and not re.search(r"= (delete|default);|~|///<|^ *(class|struct|enum|using|friend) ", text)

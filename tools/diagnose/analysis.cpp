@@ -26,13 +26,14 @@ std::vector<int> ranks_of(const Records& records) {
   return ranks;
 }
 
-/// Members of the set, as far as can be seen: those that ever submitted something to it.
+/// Whether the rank may be a member of the set. Records do not list members, so a rank counts as a
+/// member if it ever submitted an operation to the set.
 bool may_be_member(const Record& record, std::int64_t set) {
   return set == 0 || std::ranges::any_of(record.names,
                                          [&](const auto& name) { return name.first.first == set; });
 }
 
-/// All that is pending on some rank, the oldest first.
+/// All operations that are pending on some rank, the oldest first.
 std::vector<Waiting> find_waiting(const Records& records) {
   std::set<Key> keys;
   for (const Record& record : records)
@@ -94,7 +95,8 @@ std::string list(const std::vector<Waiting>& operations) {
 
 void find_absent(const Records& records, const std::vector<Waiting>& waiting,
                  std::vector<Finding>& findings) {
-  std::vector<std::pair<std::vector<int>, std::vector<Waiting>>> groups;  // by who is absent
+  // grouped by the absent ranks
+  std::vector<std::pair<std::vector<int>, std::vector<Waiting>>> groups;
   for (const Waiting& one : waiting) {
     if (one.absent_on.empty() || one.pending_on.empty()) continue;
     auto found = std::ranges::find(
@@ -115,12 +117,12 @@ void find_absent(const Records& records, const std::vector<Waiting>& waiting,
   }
 }
 
-/// What the ranks submitted under one key, where it differs.
+/// Finds operations with the same key whose arguments differ between ranks.
 void find_mismatches(const Records& records, std::vector<Finding>& findings) {
   std::map<Key, std::map<std::string, std::vector<int>>> variants;
   for (const Record& record : records)
     for (const auto& [key, operation] : record.operations) {
-      if (operation.dtype.empty()) continue;  // no event of it is left
+      if (operation.dtype.empty()) continue;  // the record no longer has an event of the operation
       std::string what = operation.type + ' ' + operation.dtype;
       if (!may_differ_in_bytes(operation.type)) what += fmt::format(", {} bytes", operation.bytes);
       variants[key][what].push_back(record.rank);
@@ -165,7 +167,8 @@ void find_unfinished(const Records& records, const std::vector<Waiting>& waiting
   }
 }
 
-/// Of the world's named operations, in the order of submission, from the first that all still know.
+/// Per rank, the keys of the world's operations in the order of submission, starting at the first
+/// one that all records still contain. None if there is no such operation.
 std::optional<std::vector<std::vector<Key>>> common_orders(const Records& records) {
   std::vector<std::vector<Key>> orders;
   for (const Record& record : records) {
@@ -184,12 +187,13 @@ std::optional<std::vector<std::vector<Key>>> common_orders(const Records& record
   return std::nullopt;
 }
 
-/// Worth a word only if something is pending: ranks may submit in different orders.
+/// Finds the first place where the orders of submission differ. Called only if an operation is
+/// pending, because ranks may submit in different orders.
 void find_divergence(const Records& records, std::vector<Finding>& findings) {
   const auto orders = records.size() < 2 ? std::nullopt : common_orders(records);
   if (!orders) return;
   for (std::size_t i = 0;; ++i) {
-    std::map<std::string, std::vector<int>> what;  // at this place
+    std::map<std::string, std::vector<int>> what;  // submissions at this place
     bool any = false;
     for (std::size_t r = 0; r < records.size(); ++r) {
       const auto& order = (*orders)[r];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the records of a session's ranks say together.
+// Compares the flight records of a session's ranks.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace diagnose {
 
-/// Of an operation that is pending somewhere.
+/// The state of an operation that is pending on at least one rank.
 struct Waiting {
   Key key{};
   std::string details{};
-  double seconds = 0.0;           // the longest that a rank has waited
-  std::vector<int> pending_on{};  // submitted, not agreed upon
+  double seconds = 0.0;           // longest wait of any rank
+  std::vector<int> pending_on{};  // submitted, but not agreed yet
   std::vector<int> executing_on{};
   std::vector<int> done_on{};
   std::vector<int> absent_on{};  // not submitted
@@ -22,13 +22,13 @@ struct Waiting {
 
 struct Finding {
   enum class Kind {
-    no_record,      // the culprits left none
-    not_submitted,  // by the culprits
-    mismatch,       // what the ranks submitted under one name differs
+    no_record,      // the culprits left no record
+    not_submitted,  // the culprits have not submitted an operation
+    mismatch,       // the arguments of an operation differ between ranks
     unfinished,     // a batch runs on some ranks and is over, or not begun, on others
-    diverged,       // the order of submission
+    diverged,       // the order of submission differs
     silent,         // the culprits' last event is much older than the others'
-    fault,          // what the ranks were told
+    fault,          // a failure that was reported to the ranks
   };
 
   Kind kind;
@@ -41,11 +41,12 @@ struct Diagnosis {
   std::string session{};
   int size = 0;
   std::vector<int> missing{};       // ranks without a record
-  std::vector<Finding> findings{};  // the most telling first
+  std::vector<Finding> findings{};  // the most informative first
   std::string verdict{};
 };
 
-/// `records` are of one session and of different ranks, ascending; at least one.
+/// Finds out why the ranks wait. `records` has at least one record, all of one session, in
+/// ascending order of distinct ranks.
 [[nodiscard]] Diagnosis analyze(const std::vector<Record>& records);
 
 [[nodiscard]] const char* to_string(Finding::Kind kind);

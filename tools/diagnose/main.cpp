@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which rank the others wait for, from the flight records of all of them:
+// Reports which rank the others wait for, from the flight records of all ranks:
 //
 //     kolo-diagnose kolo-flight-*.jsonl
 #include <fmt/format.h>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr int unreadable_status = 2;
 
-/// Those that can be read and belong together; what is wrong with the others.
+/// Reads the records, sorted by rank. For files that cannot be read, that belong to another
+/// session, or that repeat a rank, a message is added to `damaged`.
 std::vector<diagnose::Record> read(const std::vector<std::string>& files,
                                    std::vector<std::string>& damaged) {
   std::vector<diagnose::Record> records;

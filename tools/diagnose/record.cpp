@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int known_version = 1;
-/// 95 years. Sums and differences of a few fit into a number.
+/// 95 years, so that sums and differences of several times fit into 64 bits.
 constexpr std::int64_t max_nanoseconds = 3'000'000'000'000'000'000;
-/// More than any machine has.
+/// More ranks than any machine can run.
 constexpr int max_ranks = 1 << 24;
 
 class Reader {
@@ -51,7 +51,7 @@ class Reader {
     throw ReadError(fmt::format("{}: line {}: {}", record_.file, line_, why));
   }
 
-  /// A whole number that the type has.
+  /// An integer within the type's range.
   template <std::integral Integer>
   [[nodiscard]] Integer number(const Json& json, const char* name) const {
     const Json& value = json.at(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A diagnosis for people and for programs.
+// Prints a diagnosis as text or as JSON.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace diagnose {
 
-/// `damaged`: what was wrong with files that could not be read.
+/// `damaged`: the messages about files that cannot be used.
 [[nodiscard]] std::string to_text(const Diagnosis& diagnosis, const std::vector<Record>& records,
                                   const std::vector<std::string>& damaged);
 [[nodiscard]] std::string to_json(const Diagnosis& diagnosis, const std::vector<Record>& records,

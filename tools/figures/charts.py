@@ -24,7 +24,7 @@ def number(value):
 
 
 def legend(picture, x, y, entries):
-    """entries: names and colors, side by side."""
+    """A legend of `entries`, which are names and colors, side by side."""
     for name, color in entries:
         picture.rect(x, y - 9, 11, 11, f"f-{color}", 2)
         picture.text(x + 16, y + 1, name, size=12)
@@ -32,8 +32,8 @@ def legend(picture, x, y, entries):
 
 
 def flat_mpi(one_host, gradients, ranks):
-    """MPI's time relative to Kolo's for one flat buffer: median, least and greatest run, and which MPI.
-    Tuned for large messages where that was measured."""
+    """MPI's time relative to Kolo's for one flat buffer: median, minimum and maximum of the runs, and the MPI settings:
+    tuned for large messages where that was measured."""
     rows = [row for row in one_host if row["what"] == gradients and row["ranks"] == ranks and row["path"] == "staged"]
     tuned = [row for row in rows if row["mpi"] == "tuned"]
     ratios = [float(row["ratio"]) for row in tuned or rows]
@@ -111,7 +111,7 @@ def sizes(data):
 
 
 def ranges(title, unit, low, high, step, rows, bound, description):
-    """One line per row: label, color, median, least, greatest."""
+    """One line per row: label, color, median, minimum, maximum."""
     left, top, width, line = 400, 62, 380, 22
     out = Picture(820, top + line * len(rows) + 46, description)
     out.text(20, 28, title, "ink bold", 15)

@@ -18,12 +18,12 @@ import tables  # noqa: E402  pylint: disable=wrong-import-position
 import values  # noqa: E402  pylint: disable=wrong-import-position
 
 MARK = re.compile(r"^(<!-- figures: (\w+) -->\n).*?^(<!-- figures: end -->)$", re.DOTALL | re.MULTILINE)
-# What each file of measurements says in the comments at its beginning.
+# The fields that each file of measurements has in the comments at its beginning.
 NEEDED = (("# Command: ",), ("# Recorded at commit", "# Transcribed from"), ("# Machine: ",))
 
 
 def measurements(folder):
-    """The rows of each file, and what is wrong with the files."""
+    """The rows of each file, and the errors in the files."""
     data, errors = {}, []
     for path in [*sorted(folder.glob("*.csv")), *sorted(folder.glob("outputs/*.txt"))]:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -40,7 +40,7 @@ def documents(root):
 
 
 def wanted(root, data):
-    """The content that each picture and each document should have, and what is wrong."""
+    """The content that each picture and each document should have, and the errors."""
     files, errors, used, texts = {}, [], set(), {}
     for name, draw in charts.CHARTS.items():
         files[root / "docs/pictures" / f"{name}.svg"] = draw(data).svg()

@@ -120,7 +120,7 @@ def elastic_runs(data):
 
 
 def elastic_growth(data):
-    """What each process has after a tenth, a half and all of the growths."""
+    """The resources of each process after a tenth, a half and all of the growths."""
     rows = []
     for (hosts, process), own in by(data["elastic_growth"], "ranks_per_host", "process").items():
         for row in (own[(len(own) - 1) // 10], own[len(own) // 2], own[-1]):
@@ -168,7 +168,7 @@ def data_scale(data):
 
 
 def cifar10_accuracy(data):
-    """After the last epoch that all runs have, and at the end of longer ones."""
+    """The results after the last epoch that all runs have, and at the end of longer runs."""
     runs = by(data["cifar10_accuracy"], "ranks")
     common = min(len(run) for run in runs.values())
     rows = []
@@ -235,7 +235,7 @@ COMPRESSIONS = {"none": "none", "bf16": "`Compression::bf16`", "int8": "`kolo::i
 
 
 def compression(data):
-    """Bytes on the link; milliseconds of a step by place, and accuracy by seed, as far as they are recorded."""
+    """Bytes on the link, milliseconds of a step by place, and accuracy by seed, as far as they are recorded."""
     steps = {(row["place"], row["compression"]): row for row in data["compression_steps"]}
     accuracy = {(row["compression"], row["seed"]): row["accuracy"] for row in data.get("compression_accuracy", [])}
     places = list(dict.fromkeys(place for (place, _), row in steps.items() if row["ms"]))
@@ -255,7 +255,7 @@ def compression(data):
 
 
 def local_sgd_time(data):
-    """The loss is the lowest that all algorithms reach, rounded up."""
+    """The times to reach a loss: the lowest one that all algorithms reach, rounded up."""
     algorithms = by(data["local_sgd_time"], "algorithm")
     lowest = max(min(float(row["test_loss"]) for row in rows) for rows in algorithms.values())
     loss = math.ceil(100 * lowest) / 100

@@ -18,7 +18,7 @@ def faults(data):
 
 
 def synthetic_without(data):
-    """The two runs of 7 iterations with batches of 4: what two ranks reach without exchange, in percent."""
+    """The speed of two ranks without exchange, in percent, in the two runs of 7 iterations with batches of 4."""
     rows = [row for row in data["synthetic_benchmark"] if (row["iterations"], row["batch"]) == ("7", "4")]
     return [round(max(100 * float(row["without"]) / (2 * float(row["alone"])) for row in rows))]
 
@@ -34,13 +34,13 @@ def groups(data):
 
 
 def has(paragraph, value):
-    """As a whole number. A comma may stand between groups of three digits."""
+    """Parses an integer; commas may separate groups of three digits."""
     plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", paragraph)
     return re.search(rf"(?<![\d.]){re.escape(value)}(?!\d|\.\d)", plain) is not None
 
 
 def check(texts, data):
-    """What is wrong with the values in texts, which are given by their paths."""
+    """The errors in the values of texts, which are given by their paths."""
     known, used, errors = groups(data), set(), []
     for path, text in texts.items():
         for match in MARK.finditer(text):

@@ -20,7 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// When a process has failed, the others notice it by themselves, and say what they miss.
+// Time for the other processes after a failure: they notice it themselves, and report which
+// operations failed.
 constexpr std::chrono::seconds patience_after_failure{2};
 
 bool has_no_reader(int descriptor) {
@@ -36,13 +37,16 @@ rendezvous::ProcessId any_number() {
 }  // namespace
 
 node::FileDescriptor open_signals() {
-  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the system keeps no status of children
+  // The default, because if SIGCHLD is ignored, the kernel does not keep the exit status of
+  // children.
+  ::signal(SIGCHLD, SIG_DFL);
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP}) {
     struct ::sigaction before {};
     ::sigaction(signal, nullptr, &before);
-    // nohup, or a shell that has started this in the background, has it ignored.
+    // SIGINT and SIGHUP stay ignored if they were: by nohup, or by a shell that runs kolorun in the
+    // background.
     const bool ignored = before.sa_handler == SIG_IGN && (signal == SIGINT || signal == SIGHUP);
     if (!ignored) ::sigaddset(&handled, signal);
   }
@@ -63,7 +67,7 @@ Agent::Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
 int Agent::run() {
   connect(options_.server.start_timeout);
   while (!status_ || !children_.empty()) {
-    // Processes of before have ended; this host can take part again.
+    // After the server was lost and all processes of this host have ended, the host can rejoin.
     if (!connected() && !status_ && children_.empty()) connect(options_.server.elastic_timeout);
     wait();
     take_signals();
@@ -73,7 +77,7 @@ int Agent::run() {
     if (!status_) keep_alive();
     copy_output();
   }
-  // What a process has written before its end is there now.
+  // All processes have ended, so the rest of their output is in the pipes now.
   for (TaggedStream& stream : streams_) {
     static_cast<void>(stream.copy(/*all=*/true));
     stream.finish();
@@ -123,7 +127,7 @@ rendezvous::Hello Agent::greeting() const {
           .host = joining.host.empty() ? rendezvous::host_name() : joining.host,
           .machine = joining.host.empty() ? rendezvous::machine_name() : "",
           .pid = ::getpid(),
-          // Ranks are numbered by host, those of the server's first.
+          // Ranks are numbered by host, starting with the server's host.
           .wanted_rank = pass_signal_ ? 0 : joining.order,
           .slots = options_.slots,
           .version = std::string(kolo::version),
@@ -134,9 +138,10 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
   const bool is_first = server_.port == 0;
   const auto goes_on = [&] {
     take_signals();
-    // The server of the last job at this address has gone, say.
+    // Becomes the server if that is possible by now, for example because the previous job's server
+    // at this address has ended.
     if (is_first && serve_ && !pass_signal_ && (pass_signal_ = serve_(no_server_))) return false;
-    // Who has started this by ssh has gone.
+    // Ends if the launcher is gone: nothing reads the output of ssh any more.
     if (!options_.joining.host.empty() && has_no_reader(STDOUT_FILENO) &&
         has_no_reader(STDERR_FILENO))
       end_all(1, "");
@@ -197,8 +202,8 @@ void Agent::take(const rendezvous::Message& message) {
   }
 }
 
-/// An elastic job goes on without this host's processes. It may have them started again, unless a
-/// launcher sees to that.
+/// Ends the processes of this host; an elastic job continues without them. If no launcher manages
+/// this host, the agent then tries to rejoin.
 void Agent::lose_server(const std::string& reason, bool kills) {
   const bool returns = options_.server.elastic && !pass_signal_ && options_.joining.host.empty();
   if (!returns) {
@@ -206,18 +211,20 @@ void Agent::lose_server(const std::string& reason, bool kills) {
   } else {
     say(reason + "; this host's processes end, and it tries to take part again");
   }
-  // How its processes end now is no news of theirs.
+  // Closes the connection first, so that the ends of these processes are not reported as their own
+  // failures.
   connection_.reset();
   if (kills || returns)
     for (auto& [pid, child] : children_) child.kill_at = Clock::now();
 }
 
-/// Without a word from the server for half of the lease, the processes must end: after all of it
-/// the others go on without them.
+/// Sends keepalives. Without a message from the server for half of the lease, this host's processes
+/// must end: after a whole lease the other hosts continue without them.
 void Agent::keep_alive() {
   if (!connected()) return;
   const auto now = Clock::now();
-  // It waits for an eighth at most. If this took longer, it was stopped, and could not hear.
+  // `wait` takes at most an eighth of the lease. After a longer gap this process was stopped and
+  // could not receive, so the gap does not count as silence of the server.
   if (const auto gap = now - std::exchange(looked_, now); gap > lease_ / 4) heard_ += gap;
   if (now - heard_ > lease_ / 2) {
     lose_server(fmt::format("the rendezvous server at {} sent nothing for {:.1f} s",
@@ -252,7 +259,7 @@ void Agent::on_signal(int signal) {
   connection_->send(rendezvous::Removal{fmt::format("its kolorun got signal {}", signal)});
 }
 
-/// As a shell does with a job of its own, until SIGCONT.
+/// Stops the processes and this process until SIGCONT, as a shell stops a job.
 void Agent::stop_all() {
   if (options_.rendezvous) return say(ignored_stop);
   signal_all(SIGSTOP);
@@ -264,7 +271,7 @@ void Agent::end_by_signal(int signal) {
     signal_all(signal);
     return;
   }
-  // A second one does not wait.
+  // A second signal ends the processes immediately.
   if (status_)
     for (auto& [pid, child] : children_)
       (child.end_at ? child.end_at : child.kill_at) = Clock::now();

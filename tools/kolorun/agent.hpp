@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the processes of one host as the rendezvous server says.
+// The agent of one host: runs its processes as the rendezvous server requests.
 #pragma once
 
 #include <sys/types.h>
@@ -24,31 +24,34 @@ namespace kolorun {
 namespace node = kolo::internal::node;
 
 inline constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
-inline constexpr int signal_base = 128;          // plus its number: the status of who it ends
+// exit status after a signal: this plus the signal's number
+inline constexpr int signal_base = 128;
 
 inline constexpr const char* ignored_stop =
     "SIGTSTP (Ctrl-Z) is ignored: other hosts would give this one up";
 
-/// A descriptor from which the signals that kolorun handles are read; they interrupt nothing any
-/// more, in no thread that is started later.
+/// Blocks the signals that kolorun handles, in this thread and in those that it starts later.
+/// Returns a descriptor from which the signals are read.
 [[nodiscard]] node::FileDescriptor open_signals();
 
 class Agent {
  public:
-  /// `servers`: addresses at which the server may be. `pass_signal`: to the agents of other hosts,
-  /// if the server is in this process; then a signal to end means the job, not this host.
+  /// `servers`: possible addresses of the server. `pass_signal`: passes a signal to the agents of
+  /// all hosts; set if the server is in this process, and then a signal that ends kolorun ends the
+  /// job instead of this host only.
   Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
         std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 
-  /// While it looks for its first server: `serve` starts one if it can, and returns `pass_signal`;
-  /// else it says why not.
+  /// Lets the agent become the server while it searches for its first one. `serve` starts a server
+  /// and returns `pass_signal`; if it cannot, it returns nothing and stores the reason.
   void may_serve(std::function<std::function<void(int)>(std::string&)> serve) {
     serve_ = std::move(serve);
   }
-  /// Until the job is over and no process is left. Its status, or this host's if that ends first.
-  /// Throws kolo::Error if there is no server, or if it refuses this host.
+  /// Runs until the job is over and no process is left. Returns the status of the job, or of this
+  /// host if it ends first. Throws kolo::Error if no server is found, or if the server refuses this
+  /// host.
   int run();
-  /// The job is over, or this host removed from it; not that this agent has lost the server.
+  /// True if the server has ended the job or removed this host; false if the agent lost the server.
   [[nodiscard]] bool was_told() const { return told_; }
 
  private:
@@ -56,8 +59,8 @@ class Agent {
 
   struct Running {
     rendezvous::ProcessId id;
-    std::optional<Clock::time_point> end_at{};   // by SIGTERM
-    std::optional<Clock::time_point> kill_at{};  // by SIGKILL
+    std::optional<Clock::time_point> end_at{};   // time of SIGTERM
+    std::optional<Clock::time_point> kill_at{};  // time of SIGKILL
   };
 
   // agent.cpp: the server, and signals
@@ -88,7 +91,7 @@ class Agent {
   void report(rendezvous::ProcessId process, int status);
   void copy_output();
   void signal_all(int signal);
-  /// `patience`: the processes may end by themselves for so long.
+  /// Ends all processes; `patience` is the time that they get to end by themselves.
   void end_all(int status, const std::string& reason, Clock::duration patience = {});
   void kill_due();
 
@@ -96,20 +99,20 @@ class Agent {
   std::vector<rendezvous::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
   std::function<std::function<void(int)>(std::string&)> serve_{};
-  std::string no_server_{};  // why there is none here
+  std::string no_server_{};  // why this process has no server
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
   std::optional<rendezvous::Connection> connection_{};
-  rendezvous::Endpoint server_{};  // where it was found
+  rendezvous::Endpoint server_{};  // address of the server that was found
   std::chrono::nanoseconds lease_;
   Clock::time_point heard_{};
   Clock::time_point sent_{};
-  Clock::time_point looked_{};  // at what has come
+  Clock::time_point looked_{};  // time of the last check for messages
   std::map<pid_t, Running> children_{};
   std::list<TaggedStream> streams_{};
   bool removing_ = false;
   bool told_ = false;
-  std::optional<int> status_{};  // once it is to end
+  std::optional<int> status_{};  // set once this agent is to end
 };
 
 }  // namespace kolorun

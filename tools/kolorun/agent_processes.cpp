@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of an agent that starts and ends processes.
+// Starting and ending the processes of an agent.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ node::FileDescriptor open_file(const std::string& path) {
   return file;
 }
 
-/// SIGCONT, since a stopped process would not notice the other one.
+/// Sends SIGCONT too, because a stopped process would not handle the other signal.
 void signal_group(pid_t leader, int signal) {
   ::kill(-leader, signal);
   ::kill(-leader, SIGCONT);
@@ -50,7 +50,7 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
       fmt::format("MASTER_PORT={}", port < 65535 ? port + 1 : port - 1)};
   if (launch.rank >= 0) variables.push_back(fmt::format("RANK={}", launch.rank));
   variables.push_back(fmt::format("WORLD_SIZE={}", launch.size));
-  // Those of -x count more.
+  // Variables given by -x take precedence.
   for (const std::string& given : options_.variables) {
     const std::string name = given.substr(0, given.find('=') + 1);
     std::erase_if(variables, [&](const std::string& own) { return own.starts_with(name); });
@@ -59,13 +59,13 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
   return variables;
 }
 
-/// Where the output of a process goes, if not to that of kolorun.
+/// The destination of a process's output, if it is not that of kolorun.
 Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
   Redirection to;
   if (!options_.output_dir.empty()) {
     const std::string name = launch.rank >= 0 ? fmt::format("rank.{}", launch.rank)
                                               : fmt::format("process.{}", launch.process);
-    std::error_code none;  // a file that cannot be opened is reported
+    std::error_code none;  // ignored, because opening the file reports the error
     std::filesystem::create_directories(options_.output_dir, none);
     to.out = open_file(options_.output_dir + '/' + name + ".out");
     to.error = open_file(options_.output_dir + '/' + name + ".err");
@@ -110,7 +110,7 @@ void Agent::reap() {
     if (pid <= 0) return;
     const auto child = children_.find(pid);
     if (child == children_.end()) continue;
-    // What it has started itself ends with it.
+    // Ends the rest of the process group, which the process has started.
     ::kill(-pid, SIGKILL);
     report(child->second.id, WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how));
     children_.erase(child);

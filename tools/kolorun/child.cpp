@@ -19,7 +19,8 @@
 namespace kolorun {
 namespace {
 
-rlimit limit_of_children{};  // of descriptors; once it is raised
+// The original limit of descriptors, for children; set once the limit is raised.
+rlimit limit_of_children{};
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -32,7 +33,8 @@ std::string_view name_in(std::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
 
-/// kolorun's variables, but for those that are given, and for a rank that is not that of the child.
+/// kolorun's environment, overridden by `variables`. A child with variables of its own does not
+/// inherit RANK, which would be the rank of another process.
 std::vector<std::string> environment_with(const std::vector<std::string>& variables) {
   std::vector<std::string> all = variables;
   for (char** each = environ; *each != nullptr; ++each)
@@ -42,18 +44,19 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   return all;
 }
 
-/// In the child: system calls only, since other threads of kolorun may have held locks.
+/// Runs the program in the child. Only system calls are allowed here, since other threads of
+/// kolorun may have held locks at the fork.
 [[noreturn]] void become(char* const* command, char* const* environment, const Streams& streams,
                          pid_t parent, int report) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(1);  // it has ended meanwhile
+  if (::getppid() != parent) ::_exit(1);  // the parent has ended meanwhile
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
   if (limit_of_children.rlim_max != 0) ::setrlimit(RLIMIT_NOFILE, &limit_of_children);
-  environ = const_cast<char**>(environment);  // its PATH counts
+  environ = const_cast<char**>(environment);  // execvp searches this PATH
   if (::dup2(streams.in, 0) >= 0 && ::dup2(streams.out, 1) >= 0 && ::dup2(streams.error, 2) >= 0)
     ::execvp(command[0], command);
   const int error = errno;
@@ -97,7 +100,7 @@ pid_t start_child(const std::vector<std::string>& command,
     throw std::runtime_error(
         fmt::format("no process can be started: {}", std::generic_category().message(errno)));
   ::setpgid(pid, pid);
-  report.to = node::FileDescriptor();  // closed in the child too, once the program runs
+  report.to = node::FileDescriptor();  // the child's copy closes when the program starts
   int error = 0;
   if (::read(report.from.get(), &error, sizeof error) != sizeof error) return pid;
   ::waitpid(pid, nullptr, 0);

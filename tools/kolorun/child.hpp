@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that kolorun has started.
+// Child processes of kolorun.
 #pragma once
 
 #include <sys/types.h>
@@ -13,23 +13,23 @@ namespace kolorun {
 
 namespace node = kolo::internal::node;
 
-/// Opens /dev/null for those of descriptors 0, 1 and 2 that are closed. Others would get their
-/// numbers.
+/// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed, so that no other file
+/// gets these numbers.
 void open_standard_streams();
-/// As many descriptors as the system allows: there is a connection for each process. Children get
-/// the limit of before.
+/// Raises the limit of descriptors as far as the system allows, because each process has a
+/// connection. Children get the original limit.
 void raise_descriptor_limit();
 
-/// What a child gets as standard input, output and error: these descriptors stay open here.
+/// A child's standard input, output and error. These descriptors stay open in kolorun.
 struct Streams {
   int in;
   int out;
   int error;
 };
 
-/// Starts the program with these variables beside those of kolorun, as the leader of a process
-/// group of its own. It gets SIGTERM if the calling thread ends. Throws std::runtime_error if the
-/// program cannot be run.
+/// Starts the program with the environment of kolorun and `variables`, as the leader of a process
+/// group of its own. The child gets SIGTERM if the calling thread ends. Throws std::runtime_error
+/// if the program cannot be run.
 [[nodiscard]] pid_t start_child(const std::vector<std::string>& command,
                                 const std::vector<std::string>& variables, const Streams& streams);
 
@@ -37,7 +37,7 @@ struct Pipe {
   node::FileDescriptor from{};
   node::FileDescriptor to{};
 };
-/// Throws std::runtime_error.
+/// Creates a pipe that children do not inherit. Throws std::runtime_error.
 [[nodiscard]] Pipe make_pipe();
 
 }  // namespace kolorun

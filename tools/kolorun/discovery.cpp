@@ -34,7 +34,7 @@ void Discovery::act(std::string& problem) {
   }
   try {
     start();
-  } catch (const std::exception& error) {  // no process or descriptor is free at the moment
+  } catch (const std::exception& error) {  // out of processes or descriptors
     next_ = Clock::now() + interval;
     problem = news(error.what());
   }
@@ -77,7 +77,7 @@ std::optional<std::vector<Host>> Discovery::on_end(int how, std::string& problem
       wrong = "its output is too long";
     else
       hosts = parse_host_lines(text_, slots_, "its output");
-    // All hosts at once are rather a network that has failed.
+    // A list without hosts probably means that the network has failed, so it counts as an error.
     if (wrong.empty() && hosts.empty()) wrong = "it has printed no hosts";
   } catch (const std::exception& error) {
     wrong = error.what();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command of the user that prints the hosts of the moment.
+// The host discovery script: a command of the user that prints the current hosts.
 #pragma once
 
 #include <sys/types.h>
@@ -16,28 +16,30 @@ namespace kolorun {
 
 namespace node = kolo::internal::node;
 
-/// Runs it every second, one at a time.
+/// Runs the script every second, one run at a time.
 class Discovery {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `slots`: of a host without a number.
+  /// `slots`: the number of slots of a host printed without one.
   Discovery(std::string script, int slots) : script_(std::move(script)), slots_(slots) {}
 
-  /// Readable when it has printed something; negative: it does not run.
+  /// Readable when the script has printed something; negative while it does not run.
   [[nodiscard]] int descriptor() const { return output_.get(); }
   [[nodiscard]] Clock::time_point next_time() const { return next_; }
   [[nodiscard]] bool runs(pid_t pid) const { return pid == pid_; }
 
-  /// Starts it, or ends it if it takes too long, when that is due; reads what it has printed.
-  /// `problem`: as for `on_end`.
+  /// Starts the script when it is due, ends it if it takes too long, and reads its output.
+  /// `problem` is set as by `on_end`.
   void act(std::string& problem);
-  /// It has ended, as waitpid says. The hosts that it has printed; none if it failed, about which
-  /// `problem` has what to say, once.
+  /// Handles the end of the script with the status from waitpid. Returns the hosts that it has
+  /// printed. If it failed, returns none and sets `problem` to a message, unless the last message
+  /// was the same.
   [[nodiscard]] std::optional<std::vector<Host>> on_end(int how, std::string& problem);
-  /// The hosts that it has printed are of no use. What to say of it, once.
+  /// Returns a message about printed hosts that cannot be used, or "" if the last message was the
+  /// same.
   [[nodiscard]] std::string news(const std::string& problem);
-  /// Nobody needs its answer any more.
+  /// Kills the script; its output is not needed any more.
   void stop();
 
  private:
@@ -49,8 +51,8 @@ class Discovery {
   pid_t pid_ = -1;
   node::FileDescriptor output_{};
   std::string text_{};
-  Clock::time_point next_{};  // to start it, or to end it
-  std::string problem_{};     // the last one
+  Clock::time_point next_{};  // time to start the script, or to end it
+  std::string problem_{};     // the last message
 };
 
 }  // namespace kolorun

@@ -67,7 +67,7 @@ void fill_server(const Flags& flags, Options& options) {
   read_cooldown(flags.cooldown, server);
 }
 
-/// The command that starts an agent on another host, up to the host.
+/// The command that starts an agent on another host, without the host.
 std::vector<std::string> split_rsh(const std::string& option) {
   const char* const variable = std::getenv("KOLO_RSH");
   std::istringstream words(!option.empty() ? option : variable != nullptr ? variable : "");
@@ -122,9 +122,9 @@ void fill_slots(const Flags& flags, Options& options) {
         fmt::format("{} slots are too few for {} processes", slots, options.server.np));
 }
 
-/// What all hosts must run alike. It travels before the other side has shown that it knows the
-/// secret, so it has a hash in the place of arguments and values. `-x NAME` may have another value
-/// on each host.
+/// The parts of the command line that must be equal on all hosts. The description is sent before
+/// the other side has proven that it knows the secret, so arguments and values are hashed. The
+/// value of `-x NAME` may differ between hosts.
 std::string describe_job(const Options& options) {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
   const auto add = [&](const std::string& word) {
@@ -168,7 +168,7 @@ void fill_variables(Options& options) {
       throw UsageError(fmt::format("-x {}: the variable is not set here", variable));
     variable += fmt::format("={}", value);
   }
-  // The last one counts.
+  // If a variable is given several times, the last one counts.
   std::vector<std::string> last;
   for (const std::string& variable : options.variables) {
     const std::string name = variable.substr(0, variable.find('=') + 1);
@@ -180,11 +180,11 @@ void fill_variables(Options& options) {
   if (network.empty()) return;
   if (!has_variable(options, "KOLO_CONTROL_INTERFACE"))
     options.variables.push_back("KOLO_CONTROL_INTERFACE=" + network);
-  // The other hosts need it too.
+  // NCCL_SOCKET_IFNAME is passed on, because the other hosts need it too.
   if (const char* const value = std::getenv("NCCL_SOCKET_IFNAME");
       value != nullptr && !is_given(options, "NCCL_SOCKET_IFNAME"))
     options.variables.push_back(fmt::format("NCCL_SOCKET_IFNAME={}", value));
-  // NCCL takes names only; "=": not as prefixes.
+  // NCCL accepts interface names only. A leading "=" makes the name exact instead of a prefix.
   if (network.find('/') == std::string::npos && !has_variable(options, "NCCL_SOCKET_IFNAME"))
     options.variables.push_back("NCCL_SOCKET_IFNAME==" + network);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options as they are written on the command line.
+// The options as written on the command line.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ struct Flags {
   double lease = 10;
 };
 
-/// Checks which options go together, and fills in what they mean. Throws UsageError.
+/// Checks that the options fit together, and derives the remaining options. Throws UsageError.
 void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& secret,
                   Options& options);
 

@@ -28,7 +28,7 @@ int parse_slots(std::string_view text, const std::string& where) {
   return slots;
 }
 
-/// "a", "a:4", "[fd00::1]:4" or, without slots, "fd00::1".
+/// Parses "a", "a:4", "[fd00::1]:4" or, without slots, "fd00::1".
 Host parse_host(std::string_view text, int slots, const std::string& where) {
   Host host{.slots = slots};
   const bool has_brackets = text.starts_with('[') && text.find(']') != std::string_view::npos;
@@ -43,7 +43,7 @@ Host parse_host(std::string_view text, int slots, const std::string& where) {
                          return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
                                 std::string_view("-_.:@%").find(c) != std::string_view::npos;
                        });
-  // ssh would take it for an option.
+  // A leading '-' is rejected, because ssh would take the name for an option.
   if (!is_name || host.name.front() == '-')
     throw UsageError(fmt::format("{}: '{}' is not a host name", where, text));
   return host;
@@ -57,7 +57,7 @@ void add(std::vector<Host>& hosts, const Host& host) {
     same->slots += host.slots;
 }
 
-/// AF_UNSPEC: it is none, but a name.
+/// Parses a numeric address. The family is AF_UNSPEC if the text is a name.
 transport::SocketAddress address_of(const std::string& text) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts of a job, as the user names them.
+// The hosts of a job as the user specifies them.
 #pragma once
 
 #include <string>
@@ -9,27 +9,27 @@
 namespace kolorun {
 
 struct Host {
-  std::string name{};  // as ssh takes it; USER@HOST too
-  int slots = 1;       // how many processes it can run
+  std::string name{};  // a name for ssh, possibly USER@HOST
+  int slots = 1;       // max number of processes
 
   friend bool operator==(const Host&, const Host&) = default;
 };
 
-// A host that is named again has the slots of all its mentions. All of them throw UsageError.
+// If a host is listed several times, its slots are added. All of these functions throw UsageError.
 
-/// From "a:4,b,[fd00::1]:2".
+/// Parses a list like "a:4,b,[fd00::1]:2".
 [[nodiscard]] std::vector<Host> parse_hosts(std::string_view text);
-/// Lines like "a slots=4", "a:4" or "a"; # begins a comment.
+/// Reads lines like "a slots=4", "a:4" or "a"; # begins a comment.
 [[nodiscard]] std::vector<Host> read_hostfile(const std::string& path);
-/// What a discovery script has printed: lines as in a hostfile. A host without a number has
-/// `slots`.
+/// Parses the output of a discovery script: lines as in a hostfile. A host without a number has
+/// `slots` slots.
 [[nodiscard]] std::vector<Host> parse_host_lines(std::string_view text, int slots,
                                                  const std::string& source);
 
-/// Of IPv4 or IPv6.
+/// True for an IPv4 or IPv6 address.
 [[nodiscard]] bool is_address(const std::string& name);
-/// Whether the name means the host on which this runs: its own name, localhost, or one of its
-/// addresses. Other names are not resolved, which may take long.
+/// True if the name means this host: its own name, localhost, or one of its addresses. Other names
+/// are not resolved, because that can take long.
 [[nodiscard]] bool is_this_host(const std::string& name);
 
 }  // namespace kolorun

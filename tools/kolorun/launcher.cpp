@@ -23,7 +23,7 @@ namespace transport = kolo::internal::transport;
 
 using namespace std::chrono_literals;
 
-// From the end of the job: for ssh to end, and from SIGTERM to SIGKILL.
+// Timeouts from the end of the job: until ssh has ended, and from SIGTERM to SIGKILL.
 constexpr std::chrono::seconds grace_of_agents{5};
 constexpr std::chrono::seconds grace_of_second{1};
 
@@ -34,7 +34,7 @@ std::string how_it_ended(int how) {
   return fmt::format("has ended with status {}", WEXITSTATUS(how));
 }
 
-/// This host with all its slots, whatever it is called.
+/// Merges all entries that name this host into one, with the sum of their slots.
 std::vector<Host> merge_this_host(const std::vector<Host>& hosts) {
   std::vector<Host> merged;
   std::optional<std::size_t> here;
@@ -50,8 +50,8 @@ std::vector<Host> merge_this_host(const std::vector<Host>& hosts) {
   return merged;
 }
 
-/// Those of the hosts that a job of so many processes needs: the ranks do not depend on which host
-/// comes first.
+/// The first hosts with enough slots for the job, so that ranks depend on the order of the list and
+/// not on which host connects first. An elastic job may use all hosts.
 std::vector<Host> needed(const std::vector<Host>& hosts, const rendezvous::ServerOptions& server) {
   std::vector<Host> first;
   int slots = 0;
@@ -85,7 +85,7 @@ Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
   } else if (all_here) {
     addresses_.push_back(rendezvous::to_string({here, port}));
   } else {
-    // ssh knows how the other host names this one.
+    // ssh knows the address by which the other host reaches this one.
     if (options.network_interface.empty()) addresses_.push_back(fmt::format("ssh:{}", port));
     try {
       for (transport::SocketAddress address :
@@ -195,7 +195,8 @@ void Launcher::reap() {
   }
 }
 
-/// What to say if no descriptor is free, say.
+/// Applies a new list of hosts. Returns a message if that fails, for example because no descriptor
+/// is free.
 std::string Launcher::use_discovered(const std::vector<Host>& hosts) {
   try {
     set_hosts(merge_this_host(hosts));
@@ -205,7 +206,7 @@ std::string Launcher::use_discovered(const std::vector<Host>& hosts) {
   return "";
 }
 
-/// While the job goes on.
+/// Handles the end of an agent while the job is running.
 void Launcher::on_end(Remote& remote, int how) {
   const bool in_order = WIFEXITED(how) && WEXITSTATUS(how) == 0;
   const bool was_asked = std::exchange(remote.asked, false);
@@ -216,7 +217,7 @@ void Launcher::on_end(Remote& remote, int how) {
   if (!options_.server.elastic) {
     serving_->end(!in_order && WIFEXITED(how) && WEXITSTATUS(how) == 127 ? 127 : 1, what);
   } else if (in_order) {
-    // Unless it was told to come back, somebody has removed the host.
+    // An agent that was asked to restart starts again. Otherwise somebody has removed the host.
     if (was_asked) remote.start_at = Clock::now();
   } else {
     try_later(remote, what);
@@ -231,8 +232,8 @@ void Launcher::try_later(Remote& remote, const std::string& why) {
                   std::chrono::duration<double>(*remote.start_at - now).count()));
 }
 
-/// The job is over, but perhaps a host does not answer. One whose output is not read here cannot
-/// end.
+/// Ends agents after the end of the job, because a host may not respond. An agent whose output is
+/// not being read cannot end, so it gets more time.
 void Launcher::end_late() {
   if (!end_at_) return;
   if (!is_ending_ && std::ranges::any_of(remotes_, &Remote::is_held))
@@ -257,13 +258,13 @@ void Launcher::take_signals() {
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) continue;
     say(fmt::format("signal {}: the job ends", signal));
     if (!std::exchange(is_ending_, true)) continue;
-    // A second one does not wait for hosts that do not answer.
+    // A second signal ends the job without waiting for hosts that do not respond.
     serving_->stop();
     end_at_ = Clock::now() + grace_of_second;
   }
 }
 
-// ---- which hosts there are ----
+// ---- changes of the hosts ----
 
 void Launcher::set_hosts(const std::vector<Host>& wanted) {
   for (const Host& host : wanted) {
@@ -298,7 +299,7 @@ void Launcher::set_hosts(const std::vector<Host>& wanted) {
   }
 }
 
-/// Each time: its agent may have come to the server only now.
+/// Asks the server for the removal each time, because the agent may have connected only now.
 void Launcher::have_removed(Remote& remote, const std::string& why) {
   remote.asked = true;
   serving_->remove_host(remote.host.name, why);

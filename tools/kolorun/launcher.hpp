@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts an agent on each host of a job, by ssh, and watches it.
+// The launcher: starts an agent on each host of a job by ssh, and watches the agents.
 #pragma once
 
 #include <sys/types.h>
@@ -23,13 +23,14 @@
 
 namespace kolorun {
 
-/// In the first kolorun, with the server. An agent on this host is a child process too.
+/// Runs in the first kolorun, together with the server. The agent of this host is a child process
+/// too.
 class Launcher {
  public:
   /// Throws kolo::Error if no server can be started.
   Launcher(const Options& options, const node::FileDescriptor& signals);
 
-  /// Until the job is over, and no agent is left.
+  /// Runs until the job is over and no agent is left.
   rendezvous::JobEnd run();
 
  private:
@@ -39,12 +40,12 @@ class Launcher {
     Host host;
     rendezvous::ProcessId number;
     bool local;
-    bool wanted = true;  // else it is to go
-    bool asked = false;  // its agent has been asked to go, for now or to come again
-    int slots = 0;       // with which it was started
-    pid_t pid = -1;      // of its ssh, or of the agent if it is local
+    bool wanted = true;  // false: the host is to leave
+    bool asked = false;  // its agent was asked to end, for good or to restart
+    int slots = 0;       // number of slots when its agent started
+    pid_t pid = -1;      // process id of its ssh, or of a local agent
     std::optional<Clock::time_point> start_at{};
-    node::FileDescriptor input{};  // of the agent
+    node::FileDescriptor input{};  // standard input of the agent
     std::string unsent{};
     std::list<TaggedStream> streams{};
 
@@ -78,19 +79,19 @@ class Launcher {
   void copy_output();
 
   const Options& options_;
-  const std::string program_;    // kolorun
-  const std::string directory_;  // of the processes
+  const std::string program_;    // path of kolorun
+  const std::string directory_;  // working directory of the processes
   const node::FileDescriptor& signals_;
-  std::vector<std::string> addresses_{};  // of the server, as agents are told
+  std::vector<std::string> addresses_{};  // addresses of the server that agents are given
   std::unique_ptr<Serving> serving_{};
   std::list<Remote> remotes_{};
   rendezvous::ProcessId last_number_ = 0;
   kolo::internal::rendezvous::Cooldown cooldown_;
   std::optional<Discovery> discovery_{};
-  bool has_input_;                             // to be passed on to the first host
-  std::optional<Clock::time_point> end_at_{};  // of agents that do not end by themselves
-  bool kills_ = false;                         // then
-  bool is_ending_ = false;                     // a signal has come
+  bool has_input_;                             // standard input has data for the first host
+  std::optional<Clock::time_point> end_at_{};  // when to end the remaining agents
+  bool kills_ = false;                         // use SIGKILL next time, not SIGTERM
+  bool is_ending_ = false;                     // a signal to end has come
   const Clock::time_point begin_ = Clock::now();
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the launcher that starts agents, and carries what they read and write.
+// Starting agents, and passing on their input and output.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -20,13 +20,13 @@
 namespace kolorun {
 namespace {
 
-/// As one word, whatever shell runs on the other side.
+/// Quotes the text so that any remote shell takes it as one word.
 std::string quote(const std::string& text) {
   if (text.find('\'') == std::string::npos) return '\'' + text + '\'';
   throw std::runtime_error(fmt::format("the path of kolorun has a quote: {}", text));
 }
 
-/// ssh must not ask anything, since nobody would see it, and must notice a host that has gone.
+/// ssh must not prompt, since nobody would see it, and must notice a lost host.
 std::vector<std::string> options_of(const std::string& program) {
   if (program.substr(program.rfind('/') + 1) != "ssh") return {};
   return {"-x", "-T",
@@ -60,8 +60,8 @@ void Launcher::start_agent(Remote& remote) {
   Pipe input = make_pipe();
   Pipe out;
   Pipe error;
-  // Lines of several hosts must not mix. And ssh makes its output not block, which must not be that
-  // of others.
+  // Output is copied so that lines of several hosts do not mix, and because ssh sets its output to
+  // non-blocking mode, which would affect other processes with the same output.
   const bool copies = options_.tag_output || !remote.local;
   if (copies) {
     out = make_pipe();
@@ -127,7 +127,8 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
   return words;
 }
 
-/// All ranks must have the same settings. Those of -x count more.
+/// KOLO_ variables are passed on, because all ranks must have the same settings. Variables given by
+/// -x take precedence.
 std::vector<std::string> Launcher::variables_of_other_hosts() const {
   std::vector<std::string> variables;
   for (char** each = environ; *each != nullptr; ++each) {
@@ -142,7 +143,7 @@ std::vector<std::string> Launcher::variables_of_other_hosts() const {
   return variables;
 }
 
-/// Where programs that have a server of their own expect rank 0.
+/// The host of rank 0, where programs with a server of their own expect that server.
 std::string Launcher::master() const {
   const Remote& first = remotes_.front();
   if (!first.local) return first.host.name.substr(first.host.name.find('@') + 1);
@@ -151,9 +152,10 @@ std::string Launcher::master() const {
   return "127.0.0.1";
 }
 
-// ---- what agents read and write ----
+// ---- input and output of agents ----
 
-/// The agent's ticket, and then what rank 0 is to read.
+/// Sends each agent its ticket, and then sends the standard input of kolorun to the first agent,
+/// for rank 0.
 void Launcher::copy_input() {
   for (Remote& remote : remotes_) {
     if (!remote.input.valid()) continue;

@@ -40,8 +40,8 @@ void enter_directory(const std::string& path) {
                                          rendezvous::host_name(), error.message()));
 }
 
-/// The server, if it can be here; else `problem` says why not. Another kolorun may serve, on this
-/// host or another.
+/// Starts the server if it can run in this process. Otherwise `problem` has the reason: another
+/// kolorun may be the server, on this host or another.
 std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& problem) {
   if (!options.rendezvous)
     return std::make_unique<Serving>(options, rendezvous::Endpoint{"127.0.0.1", 0});
@@ -58,7 +58,7 @@ int report(const rendezvous::JobEnd& end) {
   return end.status;
 }
 
-/// Agents on other hosts may still end their processes; a signal to end does not wait for them.
+/// Waits for agents on other hosts to end their processes. A signal to end stops the wait.
 rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor& signals) {
   while (true) {
     std::array<pollfd, 2> waits{{{.fd = serving.descriptor(), .events = POLLIN, .revents = 0},
@@ -73,20 +73,21 @@ rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor&
   }
 }
 
-/// One host, or one of several on each of which somebody runs this.
+/// Runs the processes of this host: the only host, or one of several on which the user starts
+/// kolorun.
 int run_host(const Options& options, const node::FileDescriptor& signals) {
   enter_directory(options.wdir);
   std::string no_server;
   std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
   const rendezvous::Endpoint server =
       options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
-  bool is_ending = false;  // by a signal
+  bool is_ending = false;  // a signal ends the job
   const std::function<void(int)> pass_signal = [&](int signal) {
     serving->pass_signal(signal);
     is_ending |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   };
   int status = 0;
-  bool whole = false;  // the server has ended the job
+  bool whole = false;  // the whole job has ended, not only this host
   {
     Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
     if (!serving)
@@ -100,7 +101,7 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
   return serving && whole ? report(wait_for_agents(*serving, signals)) : status;
 }
 
-/// The addresses at which the server may be.
+/// The possible addresses of the server.
 std::vector<rendezvous::Endpoint> addresses_in(const Joining& joining) {
   constexpr std::string_view by_ssh = "ssh:";
   std::vector<rendezvous::Endpoint> addresses;
@@ -109,7 +110,7 @@ std::vector<rendezvous::Endpoint> addresses_in(const Joining& joining) {
       addresses.push_back(rendezvous::parse_endpoint(address));
       continue;
     }
-    // ssh sets it: the client's address comes first.
+    // ssh sets SSH_CONNECTION, which starts with the client's address.
     const char* const connection = std::getenv("SSH_CONNECTION");
     const std::string text = connection == nullptr ? "" : connection;
     const std::string client = text.substr(0, text.find(' '));
@@ -120,7 +121,7 @@ std::vector<rendezvous::Endpoint> addresses_in(const Joining& joining) {
   return addresses;
 }
 
-/// A launcher has started this, and says by standard input what to do.
+/// Runs the agent that a launcher has started; standard input has its arguments.
 int run_agent() {
   const Ticket ticket = read_ticket(STDIN_FILENO);
   const Options options = parse_options(ticket.arguments, ticket.secret);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the options of kolorun are called; flags.cpp checks what they say.
+// The names of kolorun's options; flags.cpp checks their values.
 #include "options.hpp"
 
 #include <fmt/format.h>
@@ -119,7 +119,7 @@ void add_elastic(CLI::App& app, Flags& flags, Options& options) {
       ->capture_default_str();
 }
 
-/// Not for people.
+/// Options that launchers pass to agents. --help does not list them.
 void add_joining(CLI::App& app, Joining& joining) {
   app.add_option("--join", joining.servers)->allow_extra_args(false)->group("");
   app.add_option("--join-as", joining.host)->group("");
@@ -142,8 +142,8 @@ Options parse_options(const std::vector<std::string>& given,
   add_output(app, options);
   add_elastic(app, flags, options);
   if (secret) add_joining(app, options.joining);
-  app.prefix_command();  // what follows the program is the program's
-  // mpirun's way of writing it has one dash.
+  app.prefix_command();  // the arguments after the program belong to the program
+  // `-np` with one dash is accepted, as mpirun writes it.
   std::vector<std::string> arguments = given;
   std::ranges::replace(arguments, "-np", "--np");
   std::ranges::reverse(arguments);
@@ -153,7 +153,7 @@ Options parse_options(const std::vector<std::string>& given,
     if (error.get_exit_code() != 0) throw UsageError(error.what());
     const bool is_help = error.get_name() == "CallForHelp";
     options.answer = is_help ? app.help() : std::string(error.what()) + '\n';
-    // CLI11 does not know of the program.
+    // Adds the program to the usage line, because CLI11 does not know of it.
     const std::string usage = "Usage: kolorun [OPTIONS]";
     if (const auto at = options.answer.find(usage); at != std::string::npos)
       options.answer.insert(at + usage.size(), " PROGRAM [ARGUMENTS...]");

@@ -20,24 +20,26 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a launcher tells the agent that it starts on a host, as options that --help does not show.
+/// Options that a launcher passes to the agent that it starts on a host. --help does not list them.
 struct Joining {
-  // Where the server may be, as HOST:PORT; "ssh:PORT" is the host from which ssh came.
+  // Possible addresses of the server, as HOST:PORT; "ssh:PORT" is the host from which ssh
+  // connected.
   std::vector<std::string> servers{};
-  std::string host{};  // as the launcher names it; empty: no launcher has started this kolorun
+  // Name of this host in the launcher's list; empty if no launcher has started this kolorun.
+  std::string host{};
   rendezvous::ProcessId number = 0;
-  int order = 1;         // of its ranks among those of other hosts
+  int order = 1;         // position of this host's ranks among those of other hosts
   std::string master{};  // MASTER_ADDR
-  std::string job{};     // as the launcher describes it
+  std::string job{};     // description of the job by the launcher
 };
 
 struct Options {
   rendezvous::ServerOptions server{};
-  std::optional<rendezvous::Endpoint> rendezvous{};  // none: all processes are on this host
-  int slots = 1;                                     // of this host
-  std::vector<Host> hosts{};                         // on which agents are to be started
-  std::string discovery_script{};                    // prints them
-  std::vector<std::string> rsh{};                    // by this command
+  std::optional<rendezvous::Endpoint> rendezvous{};  // empty: all processes are on this host
+  int slots = 1;                                     // slots of this host
+  std::vector<Host> hosts{};                         // hosts on which agents are started
+  std::string discovery_script{};                    // command that prints the hosts
+  std::vector<std::string> rsh{};                    // command that starts agents
   std::string network_interface{};
   std::string wdir{};
   bool tag_output = false;
@@ -46,11 +48,11 @@ struct Options {
   bool verbose = false;
   Joining joining{};
   std::vector<std::string> command{};
-  std::string answer{};  // to be printed instead: help, or the version
+  std::string answer{};  // if not empty, printed instead of running: help, or the version
 };
 
-/// `arguments`: without the name of the program. `secret`: of an agent that a launcher has started.
-/// Throws UsageError.
+/// Parses `arguments`, without the name of the program. `secret`: the secret of an agent that a
+/// launcher has started. Throws UsageError.
 [[nodiscard]] Options parse_options(const std::vector<std::string>& arguments,
                                     const std::optional<rendezvous::Secret>& secret = {});
 

@@ -20,18 +20,18 @@
 namespace kolorun {
 namespace {
 
-// A longer line is written in parts, with a tag each.
+// A longer line is written in parts, each with a tag.
 constexpr std::size_t max_line = 65536;
-// What other hosts have tagged stays whole.
+// Lines that other hosts have tagged stay whole up to this length.
 constexpr std::size_t max_tagged_line = 1 << 20;
-constexpr int max_reads = 16;  // others wait
+constexpr int max_reads = 16;  // per call, so that other streams get their turn
 
-// Ranks wait while more is not written.
+// More unwritten output than this stops reading from ranks, which then wait.
 constexpr std::size_t max_unwritten = 1 << 20;
 
 std::atomic<bool> lost_output{false};
 
-/// 0, or why not all is written.
+/// Returns 0, or the error that stopped writing.
 int write_now(int to, std::string_view text) {
   while (!text.empty()) {
     const ssize_t bytes = ::write(to, text.data(), text.size());
@@ -47,10 +47,10 @@ int write_now(int to, std::string_view text) {
   return 0;
 }
 
-/// A reader that has gone wants nothing more.
+/// True if output is lost. A reader that is gone does not count, since it wants no more output.
 bool is_loss(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
 
-/// Somebody has asked this process to end.
+/// True if a signal to end this process is pending.
 bool is_to_end() {
   sigset_t pending;
   ::sigpending(&pending);
@@ -58,7 +58,7 @@ bool is_to_end() {
          ::sigismember(&pending, SIGHUP) == 1;
 }
 
-/// A thread of its own writes, since whoever reads may pause. For any thread.
+/// Writes in a thread of its own, because the reader of the output may pause. Thread-safe.
 class Writer {
  public:
   explicit Writer(int to) : to_(to) {}
@@ -73,7 +73,7 @@ class Writer {
     const std::lock_guard lock(mutex_);
     return text_.size();
   }
-  /// Until all is written, or a signal to end.
+  /// Waits until all text is written, or a signal to end arrives.
   void flush() {
     std::unique_lock lock(mutex_);
     while ((writes_ || !text_.empty()) && !is_to_end())
@@ -108,14 +108,14 @@ class Writer {
   bool writes_ = false;
 };
 
-/// Never destroyed: their threads do not end.
+/// Writers are never destroyed, because their threads do not end.
 Writer& writer_of(int to) {
   static auto& out = *new Writer(STDOUT_FILENO);
   static auto& error = *new Writer(STDERR_FILENO);
   return to == STDERR_FILENO ? error : out;
 }
 
-/// Once: the other stream may be lost too.
+/// Reports only the first loss: the other stream, which gets the message, may be lost too.
 void Writer::report_loss(int error) {
   if (lost_output.exchange(true)) return;
   const bool is_error = to_ == STDERR_FILENO;
@@ -133,7 +133,7 @@ void write_all(int to, std::string_view text) { writer_of(to).add(text); }
 bool is_full(int to) { return writer_of(to).size() > max_unwritten; }
 
 void flush_output() {
-  // One may tell of what the other has lost.
+  // Standard output comes twice, because a loss on standard error is reported there.
   for (const int to : {STDOUT_FILENO, STDERR_FILENO, STDOUT_FILENO}) writer_of(to).flush();
 }
 

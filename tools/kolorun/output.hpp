@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes write, with their rank before each line.
+// The output of processes, with the rank before each line.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,36 @@
 
 namespace kolorun {
 
-/// To standard output or error. Does not wait for whoever reads.
+/// Writes to standard output or error. Does not wait for a slow reader.
 void write_all(int to, std::string_view text);
-/// When held streams are looked at again.
+/// Interval at which held streams are checked again.
 inline constexpr int retry_ms = 20;
-/// Much of it is not written yet.
+/// True if much output is not written yet.
 [[nodiscard]] bool is_full(int to);
-/// Before the end of kolorun: until all is written, or a signal to end.
+/// Waits until all output is written, or a signal to end arrives. Called before kolorun ends.
 void flush_output();
 
-/// Some could not be written, since a disk is full, say. A reader that has gone is no loss.
+/// True if output could not be written, for example because a disk is full. A reader that is gone
+/// is not a loss.
 [[nodiscard]] bool has_lost_output();
 
-/// Copies one stream of a process. Lines of several processes do not mix.
+/// Copies one output stream of a process, so that lines of several processes do not mix.
 class TaggedStream {
  public:
   enum class Unit : std::uint8_t { line, any };
 
-  /// `to`: kolorun's standard output or error. `any`: what comes is written at once, without tag.
+  /// `to`: kolorun's standard output or error. `any`: data is written immediately and without a
+  /// tag.
   TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
                Unit unit = Unit::line);
 
   [[nodiscard]] int descriptor() const { return from_.get(); }
-  /// Nothing is read while whoever reads kolorun's output is too slow.
+  /// True while the reader of kolorun's output is too slow; then nothing is read from the process.
   [[nodiscard]] bool is_held() const { return is_full(to_); }
-  /// Reads what has come; false once the process has closed the stream. `all`: also if it is held.
+  /// Copies the available data; false once the process has closed the stream. `all`: even if it is
+  /// held.
   bool copy(bool all = false);
-  /// Writes a last line that has no end.
+  /// Writes a last line without a line break.
   void finish();
 
  private:
@@ -46,7 +49,7 @@ class TaggedStream {
   int to_;
   std::string tag_;
   Unit unit_;
-  std::string text_{};  // without an end so far
+  std::string text_{};  // the last line, which is incomplete so far
 };
 
 }  // namespace kolorun

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr nanoseconds min_patience = 300ms;  // with one address
+constexpr nanoseconds min_patience = 300ms;  // per address
 constexpr nanoseconds max_patience = 3s;
 constexpr nanoseconds min_patience_for_answer = 2s;  // the server may be busy
 constexpr nanoseconds silence = 30s;
@@ -47,7 +47,7 @@ Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
           fmt::format("{} does not answer as a rendezvous server", rendezvous::to_string(at)));
     pollfd waits{.fd = found.connection.descriptor(), .events = POLLIN, .revents = 0};
     ::poll(&waits, 1, static_cast<int>(left.count()));
-    // What follows the welcome is for the agent.
+    // Messages after the welcome are for the agent.
     found.connection.read([&](const rendezvous::Message& message) {
       if (const auto* challenge = std::get_if<rendezvous::Challenge>(&message))
         if (const auto proof = introduction.answer(*challenge)) {
@@ -74,10 +74,10 @@ Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
   return answer;
 }
 
-/// Why no server has accepted the greeting so far.
+/// The reasons why no server has accepted the agent so far.
 class Reasons {
  public:
-  /// `most`: a server that puts off is not asked for longer.
+  /// `most`: the maximum time for which a server may answer that the agent should try again later.
   explicit Reasons(nanoseconds most) : most_(most) {}
 
   void begin_round() { refusal_.reset(); }
@@ -87,7 +87,7 @@ class Reasons {
                           rendezvous::to_string(at), refusal.reason);
     refusal_ = refusal;
   }
-  /// Throws if a server has refused the greeting for good in this round.
+  /// Throws if a server has refused the agent for good in this round.
   void throw_if_final() {
     const auto now = steady_clock::now();
     if (!refusal_) refused_since_ = now;
@@ -137,7 +137,7 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
                                            why));
     if (steady_clock::now() >= too_long && !std::exchange(has_said, true))
       search.say(fmt::format("still looking for the rendezvous server: {}", why));
-    // A name that is not known, say, takes no time.
+    // Waits, because some attempts fail immediately, such as an unknown host name.
     std::this_thread::sleep_for(between_rounds);
     patience = std::min(2 * patience, max_patience);
   }

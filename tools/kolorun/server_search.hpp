@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an agent finds the rendezvous server.
+// The search of an agent for the rendezvous server.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace kolorun {
 
 namespace rendezvous = kolo::internal::rendezvous;
 
-/// A server that knows the secret, and has accepted the greeting.
+/// A server that knows the secret and has accepted the agent.
 struct FoundServer {
   rendezvous::Connection connection;
   rendezvous::Endpoint at;
@@ -27,14 +27,15 @@ struct ServerSearch {
   rendezvous::Hello hello;
   rendezvous::Secret secret;
   std::chrono::nanoseconds timeout;
-  const std::string& no_server;   // why there is none in this process; `goes_on` may change it
-  bool may_be_put_off;            // else each refusal is final
-  std::function<bool()> goes_on;  // asked every few seconds at least
-  std::function<void(const std::string&)> say;  // gets the reason once if it takes long
+  // Why this process has no server; `goes_on` may change the text.
+  const std::string& no_server;
+  bool may_be_put_off;                          // false: each refusal is final
+  std::function<bool()> goes_on;                // called every few seconds at least
+  std::function<void(const std::string&)> say;  // gets the reason once if the search takes long
 };
 
-/// Tries these addresses until the timeout, again and again while nobody listens there, or a server
-/// says that it may accept the greeting later. None if `goes_on` returns false. Throws
+/// Tries the addresses in turn until the timeout, also if no server listens there yet, or if a
+/// server may accept the agent later. Returns none if `goes_on` returns false. Throws
 /// kolo::BackendError.
 [[nodiscard]] std::optional<FoundServer> find_server(const ServerSearch& search);
 

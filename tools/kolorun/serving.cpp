@@ -11,7 +11,9 @@
 namespace kolorun {
 namespace {
 
-/// Debian's /etc/hosts has a loopback address for a host's own name. Others do not come there.
+/// The address to listen at. Debian's /etc/hosts maps a host's own name to a loopback address,
+/// which other hosts cannot reach, so the server listens at all addresses if the name is this
+/// host's.
 rendezvous::Endpoint to_listen_at(const rendezvous::Endpoint& at) {
   const bool is_name =
       !at.host.empty() && at.host.find("localhost") == std::string::npos && !is_address(at.host);

@@ -16,10 +16,10 @@ namespace kolorun {
 
 namespace node = kolo::internal::node;
 
-/// The server, in a thread of its own.
+/// Runs the server in a thread of its own.
 class Serving {
  public:
-  /// Throws BackendError.
+  /// Starts the server. Throws BackendError if it cannot listen.
   Serving(const Options& options, const rendezvous::Endpoint& at);
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;
@@ -30,14 +30,14 @@ class Serving {
   void remove_host(const std::string& name, const std::string& reason);
   void keep_host(const std::string& name);
   void end(int status, const std::string& reason);
-  /// Does not wait for agents any more.
+  /// Stops waiting for agents.
   void stop() { server_.stop(); }
 
-  /// The job is over; agents may still have processes to end.
+  /// True if the job is over, even if agents still have processes to end.
   [[nodiscard]] bool ended() const { return server_.ended(); }
-  /// Readable once `wait` does not wait any more.
+  /// Readable once `wait` would not block.
   [[nodiscard]] int descriptor() const { return done_.get(); }
-  /// Until the agents have ended all processes, or do not answer.
+  /// Waits until the agents have ended all processes, or do not respond.
   rendezvous::JobEnd wait();
 
  private:

@@ -13,7 +13,8 @@
 namespace kolorun {
 namespace {
 
-// A mark and the length of what follows, in decimal digits: "kolorun     1234\n".
+// The header of a ticket: a mark, and the length of the rest in decimal digits: "kolorun     1234
+// ".
 constexpr std::string_view mark = "kolorun ";
 constexpr std::size_t header_bytes = 17;
 constexpr std::size_t max_ticket = 16 << 20;

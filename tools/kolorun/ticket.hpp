@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kolorun that a launcher starts on a host reads from its standard input: nothing of it is
-// seen in lists of processes, and no shell has to be told of quotes.
+// The ticket that a launcher sends to the standard input of a kolorun on another host. There, no
+// list of processes shows it, and it needs no quoting for a shell.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Ticket {
 };
 
 [[nodiscard]] std::string write_ticket(const Ticket& ticket);
-/// Reads not a byte more: what follows is for rank 0. Throws std::runtime_error.
+/// Reads exactly the ticket: the bytes after it are for rank 0. Throws std::runtime_error.
 [[nodiscard]] Ticket read_ticket(int from);
 
 }  // namespace kolorun

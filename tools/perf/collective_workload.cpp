@@ -88,7 +88,7 @@ class Allreduce : public TensorWorkload {
  private:
   Buffer buffer_;
   PeriodicTable input_;
-  std::vector<PeriodicTable> wanted_;  // by side: MPI lacks `average`
+  std::vector<PeriodicTable> wanted_;  // indexed by side: MPI lacks `average`
 };
 
 class Reducescatter : public TensorWorkload {
@@ -132,7 +132,8 @@ class Reducescatter : public TensorWorkload {
   std::vector<PeriodicTable> wanted_;
 };
 
-/// Data is only moved, so the inputs for `max` serve: they have the most distinct values.
+/// Data is only moved, so the workload uses the inputs for `max`, which have the most distinct
+/// values.
 class Broadcast : public TensorWorkload {
  public:
   Broadcast(const Case& row, const World& world, std::int64_t elements)
@@ -173,8 +174,8 @@ class Broadcast : public TensorWorkload {
 /// Every rank receives one share of the elements from each rank, in rank order.
 class ShareExchange : public TensorWorkload {
  public:
-  /// `source_elements`: what each rank sends. `offset`: the element at which a sender's share for
-  /// this rank begins.
+  /// `source_elements`: the number of elements that each rank sends. `offset`: the first element of
+  /// a sender's share for this rank.
   ShareExchange(const Case& row, const World& world, std::int64_t elements,
                 std::int64_t source_elements, std::int64_t offset)
       : TensorWorkload(row, world, elements),
@@ -209,7 +210,7 @@ class ShareExchange : public TensorWorkload {
 
  private:
   std::int64_t offset_;
-  std::vector<PeriodicTable> inputs_;  // by rank
+  std::vector<PeriodicTable> inputs_;  // indexed by rank
 };
 
 class Allgather : public ShareExchange {
@@ -248,8 +249,8 @@ class Alltoall : public ShareExchange {
   std::vector<std::int64_t> counts_;
 };
 
-/// There is no data to verify: `Meter` checks by the clock that no rank left before the last rank
-/// entered.
+/// A barrier has no data to verify: `Meter` checks by the clock that no rank left before the last
+/// rank entered.
 class Barrier : public Workload {
  public:
   explicit Barrier(const World& world) : world_(world) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way Kolo's data takes.
+// The path that Kolo's data takes.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace perf {
 
-/// `cuda` for tensors on GPUs; docs/gpu.md says how to find out more. Else `shm`, `mpi` or
-/// `shm+mpi`; of allreduces in shared memory whether they are copied there, `shm-staged`, or read
-/// where they lie there, `shm-zero-copy`.
+/// `cuda` for tensors on GPUs; docs/gpu.md explains how to find out more. Otherwise `shm`, `mpi` or
+/// `shm+mpi`. For an allreduce in shared memory, `shm-staged` if the tensors are copied into shared
+/// memory, and `shm-zero-copy` if they are already there.
 [[nodiscard]] std::string data_path(const Case& row);
 
 }  // namespace perf

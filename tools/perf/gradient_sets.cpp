@@ -23,7 +23,7 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   return number;
 }
 
-/// The numbers between separators of any kind and count; nothing if the text has anything else.
+/// The numbers between separators; nothing if the text contains anything else.
 std::vector<std::int64_t> parse_lengths(std::string_view text) {
   constexpr std::string_view separators = "x,[]() \t\r";
   std::vector<std::int64_t> lengths;
@@ -39,7 +39,7 @@ std::vector<std::int64_t> parse_lengths(std::string_view text) {
   }
 }
 
-/// Limited to sizes that a machine can hold, so that products do not overflow.
+/// True if a machine can hold these sizes, so that products do not overflow.
 bool is_possible(std::span<const std::int64_t> lengths) {
   constexpr std::int64_t most = std::int64_t{1} << 40U;
   std::int64_t elements = 1;

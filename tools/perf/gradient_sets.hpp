@@ -15,7 +15,7 @@ struct Gradient {
   kolo::Shape shape;
 };
 
-/// In the order of the model's layers; backward makes them in reverse.
+/// Gradients in the order of the model's layers; backward computes them in reverse.
 using Gradients = std::vector<Gradient>;
 
 [[nodiscard]] std::int64_t count_elements(const Gradients& gradients);
@@ -31,7 +31,7 @@ using Gradients = std::vector<Gradient>;
 /// names `origin` and the line.
 [[nodiscard]] Gradients read_gradients(std::istream& lines, const std::string& origin);
 
-/// The format that `read_gradients` reads.
+/// Formats a set so that `read_gradients` can read it.
 [[nodiscard]] std::string list_gradients(const Gradients& gradients);
 
 /// `which` is `resnet50`, `resnet101`, `vgg16`, `bert-base`, a count and a size such as `1000x1KB`,

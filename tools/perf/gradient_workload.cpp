@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workload of a training step: reduces every gradient by its name, the last layer's first.
+// The workload of a training step: reduces every gradient by its name, starting with the last
+// layer.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -13,7 +14,7 @@
 namespace perf {
 namespace {
 
-/// Distinct for each gradient, so that mixed-up gradients give wrong elements.
+/// A phase that differs between gradients, so that mixed-up gradients give wrong elements.
 std::int64_t phase_of(std::size_t gradient, std::int64_t phase) {
   return phase + 31 * static_cast<std::int64_t>(gradient);
 }
@@ -123,11 +124,11 @@ class GradientWorkload : public Workload {
   const World& world_;
   Case row_;
   Peer peer_;
-  Gradients gradients_;  // in the order of backward: the reverse of the layers
+  Gradients gradients_;  // in the order of backward, which is the reverse of the layers
   std::vector<Buffer> buffers_;
   Buffer contiguous_;  // all gradients end to end, for MPI
   PeriodicTable input_;
-  std::vector<PeriodicTable> wanted_;  // by side: MPI lacks `average`
+  std::vector<PeriodicTable> wanted_;  // indexed by side: MPI lacks `average`
   std::vector<kolo::Future<void>> futures_;
 };
 

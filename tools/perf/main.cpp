@@ -57,7 +57,7 @@ class KoloRuntime {
   ~KoloRuntime() { kolo::shutdown(); }
 };
 
-/// One line that is rewritten in place; only on a terminal.
+/// A progress line that is rewritten in place; only on a terminal.
 class Progress {
  public:
   Progress(bool speaks, std::size_t rows)

@@ -17,12 +17,13 @@ namespace {
 constexpr std::chrono::milliseconds silence{100};
 constexpr std::chrono::milliseconds max_offset{50};
 
-/// Distinct for each iteration and side, so that data left over from another one counts as wrong.
+/// A phase that differs between iterations and sides, so that data left over from another one
+/// counts as wrong.
 std::int64_t phase_of(int iteration, Side side) {
   return 97 * (2 * std::int64_t{iteration} + static_cast<std::int64_t>(side));
 }
 
-/// Seconds of CLOCK_MONOTONIC, which is one clock for all processes of a machine.
+/// Seconds of CLOCK_MONOTONIC, which all processes of a machine share.
 double now() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -70,8 +71,8 @@ void Meter::iterate(Workload& workload, Side side, int iteration, Samples& sampl
   const double entered = now();
   workload.run(side);
   const double left = now();
-  // Otherwise a rank that finishes early verifies its results on a core that slower ranks need,
-  // which lengthens their time.
+  // A rank that finishes early waits, because verifying its results would take processor time from
+  // slower ranks on the same core and lengthen their time.
   world_.barrier();
   workload.fetch();
   samples.wrong += workload.count_wrong(side, phase);

@@ -37,7 +37,8 @@ class Meter {
 
  private:
   struct Samples {
-    std::vector<double> entered{};  // seconds, on this rank, one per counted iteration
+    // time at which this rank began each counted iteration, in seconds
+    std::vector<double> entered{};
     std::vector<double> left{};
     std::int64_t wrong = 0;
   };

@@ -23,7 +23,7 @@ void add_convolution(Gradients& to, const std::string& convolution, const std::s
   add_pair(to, norm, kolo::Shape(weight[0]));
 }
 
-/// He et al., 2015: convolutions of 1x1, 3x3 and 1x1 around a shortcut.
+/// The bottleneck block of He et al., 2015: convolutions of 1x1, 3x3 and 1x1 around a shortcut.
 void add_bottleneck(Gradients& to, const std::string& block, int input, int width, bool first) {
   const int output = 4 * width;
   add_convolution(to, block + "conv1", block + "bn1", {width, input, 1, 1});
@@ -69,7 +69,7 @@ Gradients resnet101() { return resnet({3, 4, 23, 3}); }
 Gradients vgg16() {
   Gradients gradients;
   int input = 3;
-  int layer = 0;  // counts the activations and the pooling between convolutions too
+  int layer = 0;  // also counts the activations and pooling layers between convolutions
   const std::initializer_list<std::pair<int, int>> stages = {
       {2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}};
   for (const auto& [convolutions, width] : stages) {

@@ -40,7 +40,7 @@ inline constexpr Names<Peer, 3> peer_names{{
     {Peer::packed, "packed"},
 }};
 
-/// Memory of an allreduce's tensors: private to the rank, or a `kolo::SharedVector`, which the
+/// The memory of an allreduce's tensors: private to the rank, or a `kolo::SharedVector`, which the
 /// other ranks of the host read in place.
 enum class Memory : std::uint8_t { own, shared };
 
@@ -87,7 +87,7 @@ struct Options {
   std::uint64_t seed = 1;
 };
 
-/// Throws UsageError.
+/// Parses the command line. Throws UsageError.
 [[nodiscard]] Options parse_options(int argc, const char* const* argv);
 
 }  // namespace perf

@@ -26,14 +26,16 @@ std::int64_t scatter(std::int64_t rank, std::int64_t index, std::int64_t max_val
   return static_cast<std::int64_t>(mix(key) % (static_cast<std::uint64_t>(max_value) + 1));
 }
 
-/// If the dtype cannot hold the sum of all ranks, some ranks contribute zeros to an element.
+/// The summand of a rank. If the dtype cannot hold the sum of all ranks, some ranks contribute
+/// zeros.
 std::int64_t summand(std::int64_t limit, std::int64_t rank, std::int64_t index, std::int64_t size) {
   const std::int64_t contributors = std::min(size, limit);
   const bool contributes = (rank + index) % size < contributors;
   return contributes ? scatter(rank, index, std::min<std::int64_t>(15, limit / contributors)) : 0;
 }
 
-/// The ranks of a pair lie equally far above and below the average, so that it is an integer.
+/// A value for averages. Ranks form pairs whose values lie equally far above and below the average,
+/// so the average is an integer.
 std::int64_t averaged(std::int64_t limit, std::int64_t rank, std::int64_t index,
                       std::int64_t size) {
   const std::int64_t average = 1 + scatter(-1, index, std::min<std::int64_t>(15, limit / size - 1));
@@ -43,7 +45,7 @@ std::int64_t averaged(std::int64_t limit, std::int64_t rank, std::int64_t index,
   return place % 2 == 0 ? average + deviation : average - deviation;
 }
 
-/// All ranks but one contribute a 1.
+/// A factor for products: all ranks but one contribute a 1, unless the dtype holds only 0 and 1.
 std::int64_t factor(std::int64_t limit, std::int64_t rank, std::int64_t index, std::int64_t size) {
   if (limit == 1) return scatter(rank, index, size) == 0 ? 0 : 1;
   return (rank + index) % size == 0 ? 1 + scatter(-1, index, 2) : 1;

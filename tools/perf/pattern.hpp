@@ -34,7 +34,7 @@ class PeriodicTable {
   [[nodiscard]] const std::byte* start(std::int64_t phase) const;
 
   std::size_t element_size_;
-  std::vector<std::byte> bytes_;  // two periods, so that one can be copied from any phase on
+  std::vector<std::byte> bytes_;  // two periods, so that one period can be copied from any phase
 };
 
 /// One period of a rank's input to a reduction.

@@ -15,8 +15,8 @@
 namespace perf {
 namespace {
 
-/// Leaves out the variables that launchers set for their processes: they say nothing about the run,
-/// and one is the secret of the job.
+/// False for variables that launchers set for their processes: they say nothing about the run, and
+/// one of them is the secret of the job.
 bool is_told(std::string_view name) {
   constexpr std::array<std::string_view, 6> internal{
       "OMPI_MCA_ess",           "OMPI_MCA_orte",         "OMPI_MCA_pmix",
@@ -40,7 +40,7 @@ std::map<std::string, std::string> find_variables() {
   return variables;
 }
 
-/// The cores to which mpirun has bound this process.
+/// The number of cores to which mpirun has bound this process.
 int count_cores() {
   cpu_set_t cores{};
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;

@@ -23,7 +23,7 @@ struct Environment {
   std::string mode;
   int warmup = 0;
   int iterations = 0;
-  std::map<std::string, std::string> variables;  ///< Of MPI, UCX, OFI and Kolo.
+  std::map<std::string, std::string> variables;  ///< Variables of MPI, UCX, OFI and Kolo.
 };
 
 [[nodiscard]] Environment describe_environment(const Options& options, const World& world);
@@ -48,7 +48,7 @@ struct Row {
 
 /// The set of gradients and its peer, or the operation.
 [[nodiscard]] std::string label_of(const Case& row);
-/// Empty for operations that reduce nothing.
+/// The operator; empty for operations that do not reduce.
 [[nodiscard]] std::string reduce_op_of(const Case& row);
 
 class Report {
@@ -57,15 +57,15 @@ class Report {
 
   virtual void begin(const Environment& environment) = 0;
   virtual void add(const Row& row) = 0;
-  /// In mode idle, in place of rows.
+  /// Adds the result of mode idle, which has no rows.
   virtual void add_idle(int rank, double seconds, double cpu_percent) = 0;
   virtual void end() = 0;
 };
 
-/// To standard output.
+/// A report that writes to standard output.
 [[nodiscard]] std::unique_ptr<Report> make_report(Format format);
 
-// One file each.
+// The formats, each in its own file.
 [[nodiscard]] std::unique_ptr<Report> make_table_report();
 [[nodiscard]] std::unique_ptr<Report> make_csv_report();
 [[nodiscard]] std::unique_ptr<Report> make_json_report();

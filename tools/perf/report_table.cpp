@@ -12,7 +12,7 @@
 namespace perf {
 namespace {
 
-/// About four significant digits for any duration.
+/// Formats a duration with about four significant digits.
 std::string microseconds(double value) {
   return value < 100.0 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
 }
@@ -27,7 +27,8 @@ std::string times(const std::optional<Latency>& latency) {
                      microseconds(latency->p90), microseconds(latency->max));
 }
 
-/// Without how it was built: Open MPI tells that after a comma, MPICH on further lines.
+/// The name of the MPI library without build details: Open MPI appends them after a comma, MPICH on
+/// further lines.
 std::string short_name(const std::string& mpi_library) {
   std::string name = mpi_library.substr(0, mpi_library.find_first_of(",\n"));
   std::ranges::replace(name, '\t', ' ');

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t max_size = std::int64_t{1} << 40U;
 
-/// 0 for an unknown suffix.
+/// The number of bytes of a unit; 0 for an unknown suffix.
 std::int64_t unit_of(std::string_view suffix) {
   if (suffix.empty() || suffix == "B") return 1;
   const std::string_view rest = suffix.substr(1);

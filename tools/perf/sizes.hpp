@@ -8,7 +8,7 @@
 
 namespace perf {
 
-/// Accepts `64`, `64K`, `64KB` and `64KiB`, also with M and G; all are powers of 1024. Throws
+/// Parses `64`, `64K`, `64KB` and `64KiB`, also with M and G; all are powers of 1024. Throws
 /// UsageError.
 [[nodiscard]] std::int64_t parse_bytes(std::string_view flag, std::string_view text);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one row measures: a Kolo operation on some buffers, and MPI's equivalent on the same ones.
+// One row's measurement: a Kolo operation on some buffers, and MPI's equivalent on the same ones.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Case {
   kolo::DType dtype = kolo::DType::f32;
   kolo::ReduceOp reduce_op = kolo::ReduceOp::sum;
   std::string gradients{};     ///< Name of the set of gradients; empty for one operation.
-  std::optional<Peer> peer{};  ///< For gradients.
+  std::optional<Peer> peer{};  ///< Set for gradients only.
   Memory memory = Memory::own;
   std::optional<kolo::CudaDevice> gpu{};  ///< Set if the tensors are on a GPU.
 };

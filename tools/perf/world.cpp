@@ -20,7 +20,7 @@ int count_nodes(MPI_Comm comm) {
   return nodes;
 }
 
-/// In pieces, because MPI counts are int.
+/// Reduces in pieces, because MPI counts are int.
 void reduce(std::span<double> values, MPI_Op op, MPI_Comm comm) {
   constexpr std::size_t max_count = std::size_t{1} << 20U;
   while (!values.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI as kolo-perf itself uses it, apart from what Kolo does.
+// MPI calls of kolo-perf itself, separate from those of Kolo.
 #pragma once
 
 #include <mpi.h>
@@ -27,7 +27,7 @@ class World {
 
   // All of these are collective.
   void barrier() const;
-  /// Element by element; every rank gets the result.
+  /// Element-wise; every rank gets the result.
   void take_maximum(std::span<double> values) const;
   void take_minimum(std::span<double> values) const;
   [[nodiscard]] std::int64_t sum(std::int64_t value) const;

@@ -22,7 +22,7 @@ struct Metrics {
 void count(kolo::MetricAverage& score, const torch::Tensor& logits, const torch::Tensor& labels,
            const torch::Tensor& loss);
 
-/// Over the images of all ranks. Collective.
+/// The metrics over the images of all ranks. Collective.
 [[nodiscard]] Metrics over_all_ranks(const kolo::MetricAverage& score);
 
 /// Tests the network on its own device. Each rank evaluates its share, and every image counts once.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that several programs have which train on CIFAR-10, and the images that they select.
+// Options shared by the programs that train on CIFAR-10, and the images that these options select.
 #pragma once
 
 #include <cstddef>

@@ -51,8 +51,8 @@ std::string content_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// TurboJPEG returns its errors. libjpeg calls a function that must not return, so that C++ would
-// have to leave it by longjmp, or throw through C.
+// TurboJPEG, because it returns its errors. libjpeg instead calls a function that must not return,
+// so that C++ would have to leave it by longjmp, or throw through C.
 Image read_jpeg(const fs::path& file, Colors colors) {
   const std::string content = content_of(file);
   const auto* bytes = reinterpret_cast<const unsigned char*>(content.data());

@@ -32,7 +32,8 @@ class FrozenBatchNormImpl : public nn::Module {
 };
 TORCH_MODULE(FrozenBatchNorm);
 
-// Adds a module's tensors, with `prefix` before their names; not those that only training needs.
+// Adds a module's tensors, with `prefix` before their names, except tensors that only training
+// needs.
 void append(kolo::NamedParameters& tensors, const std::string& prefix, const nn::Module& module) {
   for (const auto& item : module.named_parameters()) {
     tensors.emplace_back(prefix + item.key(), item.value());
@@ -83,7 +84,8 @@ void load_pretrained(ResNet& network, const std::filesystem::path& file) {
 }
 
 ImageNetColors::ImageNetColors(double center, double scale) {
-  // Of the three colors, for values from 0 to 1, as published with torchvision's weights.
+  // Mean and deviation of the three colors, for values from 0 to 1, as published with torchvision's
+  // weights.
   constexpr std::array mean{0.485, 0.456, 0.406}, deviation{0.229, 0.224, 0.225};
   factor_ = torch::empty({1, 3, 1, 1});
   offset_ = torch::empty({1, 3, 1, 1});

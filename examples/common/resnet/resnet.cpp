@@ -62,7 +62,8 @@ class BlockImpl : public nn::Module {
 };
 TORCH_MODULE(Block);
 
-// The 3x3 convolution of a bottleneck has the stride; in a block of two convolutions, the first.
+// The stride is that of the 3x3 convolution in a bottleneck, and of the first convolution in a
+// block of two.
 std::vector<Layer> layers_of(bool bottleneck, std::int64_t width, std::int64_t stride) {
   if (bottleneck) return {{width, 1, 1}, {width, 3, stride}, {4 * width, 1, 1}};
   return {{width, 3, stride}, {width, 3, 1}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA runtime of one process, in its memory and without a GPU. What streams are given is done
-// later, one thing at a time, in a random one of the orders that streams and events allow, out of
-// step with the calls. As unkind as CUDA: handles of streams are used again, threads have devices
-// and default streams of their own, memory is finite, cudaFree waits for the GPU, calls invalidate
+// A CUDA runtime within one process, in its memory and without a GPU. Work given to streams runs
+// later, one item at a time, in a random order that streams and events allow, independent of the
+// calls. The double is as strict as CUDA: handles of streams are reused, threads have devices and
+// default streams of their own, memory is finite, cudaFree waits for the GPU, some calls invalidate
 // captures, and after a fault every call fails.
 #pragma once
 
@@ -39,7 +39,7 @@ class Faults {
   std::map<std::string, int> counts_{};
 };
 
-/// What the kernel does, one element after the other.
+/// Does the kernel's work, one element after the other.
 void transfer_on_host(const gpu::Segment& segment);
 
 class FakeCuda : public gpu::Runtime {
@@ -58,7 +58,7 @@ class FakeCuda : public gpu::Runtime {
 
   /// One attempt to do the next thing of a random stream. True if it was done.
   bool advance();
-  /// What was done wrongly, and what was not given back.
+  /// Errors of the caller, and resources that were not released.
   [[nodiscard]] std::vector<std::string> complaints() const;
   void complain(const std::string& text);
 
@@ -91,7 +91,7 @@ class FakeCuda : public gpu::Runtime {
   /// So many copies to the host are done; later ones wait until there may be more.
   int max_copies_to_host = std::numeric_limits<int>::max();
   bool has_kernels = true;
-  /// Of the device's memory.
+  /// The size of the device's memory.
   std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
 
   gpu::Versions versions() override;
@@ -125,7 +125,7 @@ class FakeCuda : public gpu::Runtime {
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }
 
  private:
-  using Number = std::uintptr_t;  // of an event: its handle; of a stream: its id
+  using Number = std::uintptr_t;  // the handle of an event, or the id of a stream
   struct Free {
     void operator()(std::byte* memory) const noexcept;
   };
@@ -170,13 +170,13 @@ class FakeCuda : public gpu::Runtime {
   std::set<int> used_{};
   std::map<std::thread::id, gpu::CaptureMode> modes_{};
   std::map<Number, Stream> streams_{};               // by id
-  std::map<gpu::StreamHandle, Number> ids_{};        // of handles
+  std::map<gpu::StreamHandle, Number> ids_{};        // stream ids by handle
   std::map<std::thread::id, Number> per_thread_{};   // ids behind cudaStreamPerThread
-  std::vector<gpu::StreamHandle> unused_handles_{};  // of destroyed streams
+  std::vector<gpu::StreamHandle> unused_handles_{};  // handles of destroyed streams, for reuse
   std::map<Number, Event> events_{};
   std::map<const std::byte*, Memory> memory_{};
   std::vector<std::byte*> freed_{};  // until the GPU is idle
-  std::size_t bytes_ = 0;            // of the device
+  std::size_t bytes_ = 0;            // allocated bytes of the device
   std::size_t peak_bytes_ = 0;
   std::string broken_{};  // the error that the process keeps
   Number next_ = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of the double of CUDA, and the work that reads and writes it.
+// The memory of the CUDA double, and the work that reads and writes this memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NCCL among ranks of one process or of several, which checks that they call alike.
+// An NCCL double among ranks of one process or of several. Checks that all ranks make the same
+// calls.
 #pragma once
 
 #include <atomic>
@@ -50,7 +51,7 @@ class FakeNccl : public nccl::Library {
   [[nodiscard]] int inits() const;
   [[nodiscard]] int shrinks() const;
   [[nodiscard]] int aborts() const;
-  [[nodiscard]] std::size_t peak_bytes() const;  // of the memory that it allocated
+  [[nodiscard]] std::size_t peak_bytes() const;  // peak of the memory that NCCL allocated
   [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
 
   int version() override;
@@ -83,7 +84,7 @@ class FakeNccl : public nccl::Library {
  private:
   /// A communicator that is made of another.
   struct Child {
-    nccl::CommHandle* handle = nullptr;  // of the caller
+    nccl::CommHandle* handle = nullptr;  // the caller's handle
     NcclClique* clique = nullptr;
     int size = 0;
     int rank = 0;
@@ -140,8 +141,8 @@ class FakeNccl : public nccl::Library {
   bool grouping_ = false;
   bool call_failed_ = false;
   std::vector<FakeCuda::Work> group_{};
-  std::map<const std::byte*, std::size_t> memory_{};  // of `allocate`
-  std::size_t peak_bytes_ = 0;                        // of it
+  std::map<const std::byte*, std::size_t> memory_{};  // memory from `allocate`
+  std::size_t peak_bytes_ = 0;                        // peak of this memory
   std::string error_{};
   std::vector<std::string> calls_{};
 };

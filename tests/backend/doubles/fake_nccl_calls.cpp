@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups and calls of the double of NCCL.
+// The groups and calls of the NCCL double.
 #include "fake_nccl.hpp"
 
 #include <fmt/format.h>

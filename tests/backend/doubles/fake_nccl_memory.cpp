@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of the double of NCCL, and its registration with communicators.
+// The memory of the NCCL double, and its registration with communicators.
 #include "fake_nccl.hpp"
 
 #include <fmt/format.h>

@@ -98,7 +98,8 @@ nccl::UniqueId FakeNcclWorld::child(NcclClique& parent, std::uint32_t excluded, 
     if (child.number != 0 && child.excluded == excluded && child.turn == turn)
       return id_with(child.number);
     const NcclClique* const made = child.number == 0 ? nullptr : find(child.number);
-    // Those that all ranks have joined are not asked for again.
+    // The slot of a child that all ranks have joined can be reused, because no rank asks for it
+    // again.
     if (child.number == 0 || made == nullptr || made->joined == made->size) unused = &child;
   }
   if (unused == nullptr) throw BackendError("the double of NCCL has no more children");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of the double of NCCL have in common, in one process or in several.
+// The state that the ranks of the NCCL double share, in one process or in several.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class FakeNcclWorld {
   /// For the ranks of all `processes` that give this name.
   FakeNcclWorld(const std::string& name, int processes) : mapping_(name, processes) {}
 
-  /// Of the processes that mpirun started together; in a process without mpirun, its own. All
-  /// processes make as many in the same order.
+  /// The world of the processes that mpirun started together, or of this process without mpirun.
+  /// All processes must create their worlds in the same order.
   [[nodiscard]] static std::shared_ptr<FakeNcclWorld> of_job();
 
   [[nodiscard]] SharedMutex& mutex() const { return mapping_.memory().mutex; }
@@ -50,7 +50,7 @@ struct NcclCollective {
   Kind kind{};
   const void* from = nullptr;
   void* to = nullptr;
-  std::int64_t count = 0;  // of elements; for each rank where ranks have parts
+  std::int64_t count = 0;  // number of elements; per rank if ranks have parts
   DType dtype = DType::u8;
   nccl::RedOp op = nccl::RedOp::sum;
   int root = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of CUDA and NCCL in whole programs: their processes have a GPU each, and meet
-// over the double of NCCL. A process whose doubles complain ends with a failure.
+// Replaces CUDA and NCCL in whole programs: each process has a GPU of its own, and NCCL is the
+// double. A process whose doubles report errors ends with a failure.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double of NCCL does on the GPU: ranks move their data through the common memory, chunk
-// by chunk, at their own speed.
+// The work of the NCCL double on the GPU: ranks move their data through shared memory, chunk by
+// chunk, each at its own speed.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory in which the ranks of the double of NCCL meet: private to a process, or shared by the
-// processes of a job. It holds no pointers, and all zeros are its initial state.
+// The memory through which the ranks of the NCCL double exchange data: private to a process, or
+// shared by the processes of a job. It contains no pointers, and its initial state is all zeros.
 #pragma once
 
 #include <pthread.h>
@@ -34,8 +34,8 @@ struct NcclCall {
   std::array<char, 160> places;  // in registered memory
 };
 
-/// Of one rank in a communicator. Ranks exchange chunks in rounds, which are counted over all
-/// collectives.
+/// The slot of one rank in a communicator. Ranks exchange chunks in rounds, which are counted over
+/// all collectives.
 struct NcclSlot {
   static constexpr std::int64_t chunk_bytes = std::int64_t{64} << 10;
 
@@ -46,7 +46,7 @@ struct NcclSlot {
   std::array<std::byte, chunk_bytes> chunk;
 };
 
-/// What one rank sends to another.
+/// The channel from one rank to another.
 struct NcclChannel {
   static constexpr std::int64_t chunk_bytes = std::int64_t{16} << 10;
 
@@ -65,7 +65,7 @@ struct NcclClique {
   struct Child {
     std::uint64_t number;  // 0: none
     std::uint32_t excluded;
-    int turn;  // of the shrinks that exclude these ranks
+    int turn;  // counts the shrinks that exclude these ranks
   };
 
   std::uint64_t number;  // 0: unused
@@ -73,7 +73,7 @@ struct NcclClique {
   int joined;
   int aborted;
   int ended;
-  /// Of each rank, until it begins to destroy or to abort the communicator.
+  /// The process id of each rank, until it begins to destroy or to abort the communicator.
   std::array<int, max_ranks> processes;
   std::array<Child, 16> children;
   std::array<NcclSlot, max_ranks> slots;
@@ -90,10 +90,10 @@ struct NcclMemory {
 /// Maps memory; only what is touched takes any.
 class NcclMapping {
  public:
-  /// Of this process alone.
+  /// Memory of this process alone.
   NcclMapping();
-  /// Of `processes` processes that give the same name; the last one removes the name. Throws
-  /// std::system_error.
+  /// Memory shared by the `processes` processes that give the same name; the last one removes the
+  /// name. Throws std::system_error.
   NcclMapping(const std::string& name, int processes);
   ~NcclMapping();
   NcclMapping(const NcclMapping&) = delete;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Any number of ranks has the losses of the serial program, up to the rounding of sums.
+# The losses on any number of ranks equal those of the serial program, up to the rounding of sums.
 # Usage: same_losses.sh EXPECT SERIAL PARALLEL DIRECTORY MPIRUN...
 set -euo pipefail
 serial=$2 parallel=$3

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3 ranks, which take as many steps
-# as the rest of the epoch needs. A run whose ranks have orders of their own is resumed by as many.
+# A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3 ranks, which take as many
+# steps as the rest of the epoch needs. A run whose ranks have orders of their own needs as many
+# ranks to resume.
 # Usage: other_ranks.sh EXPECT PROGRAM DIRECTORY MPIRUN -np 2 ...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two epochs in two runs end with the same network as two epochs in one run, and the runs say what they
-# have saved. So it is with epochs that all ranks have together, and with hooks that keep errors.
+# Two epochs in two runs end with the same network as two epochs in one run, and each run reports
+# the files that it has saved. The same holds with epochs divided among the ranks, and with hooks
+# that keep rounding errors.
 # Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

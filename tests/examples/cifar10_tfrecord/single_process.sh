@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The program before its changes: trains, and keeps the network of each epoch.
+# The program for one process, before the seven changes: trains, and keeps the network of each
+# epoch.
 # Usage: single_process.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

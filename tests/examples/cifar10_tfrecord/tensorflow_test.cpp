@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that TensorFlow wrote, if KOLO_TEST_DATA names a folder that has them.
+// Files written by TensorFlow, if KOLO_TEST_DATA names a folder that has them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

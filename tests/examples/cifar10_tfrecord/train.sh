@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Converts generated images, trains on them, and resumes from the checkpoint. With a rate that changes
-# nothing the second epoch is no better than the first, so the rate falls.
+# Converts generated images, trains on them, and resumes from the checkpoint. With a tiny learning
+# rate the second epoch is no better than the first, so the rate drops.
 # Usage: train.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -81,7 +81,7 @@ TEST_F(Coco, NumbersCategoriesAndPicturesInTheOrderOfTheirIds) {
   EXPECT_TRUE(data.pictures[1].annotations[1].object.crowd);
 }
 
-// Of COCO, 80 ids from 1 to 90.
+// COCO has 80 categories with ids from 1 to 90.
 TEST_F(Coco, KnowsEightyCategoriesByNumbersBelowEighty) {
   json document = example();
   document["categories"].clear();

@@ -52,7 +52,7 @@ class Detector : public testing::Test {
   }
 
   std::vector<Box> anchors_{moved(0), moved(20), moved(40)};
-  std::vector<float> logits_ = std::vector<float>(6, nothing);  // of two categories
+  std::vector<float> logits_ = std::vector<float>(6, nothing);  // for two categories
   std::vector<float> offsets_ = std::vector<float>(12, 0.0F);
 };
 

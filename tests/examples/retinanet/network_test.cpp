@@ -151,7 +151,7 @@ class Backbone : public testing::Test {
     for (const auto& item : module.named_buffers()) add(item.key(), item.value());
   }
 
-  // Of images from 0 to 1, as torchvision gives them to its networks.
+  // Features of images with pixels from 0 to 1, as torchvision passes them to its networks.
   std::vector<torch::Tensor> features_of_other(const torch::Tensor& colors) {
     const auto of_colors = [](double r, double g, double b) {
       return torch::tensor({r, g, b}, torch::kFloat).reshape({1, 3, 1, 1});

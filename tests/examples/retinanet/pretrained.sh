@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains from the weights of a backbone that Python wrote, which only rank 0 reads. A file that lacks
-# a tensor ends all ranks.
+# Trains from backbone weights written by Python, which only rank 0 reads. A file that lacks a
+# tensor ends all ranks.
 # Usage: pretrained.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 here=$(dirname "$0")
@@ -19,5 +19,5 @@ bash "$expect" nonzero "rank 0: .*lacks 1 of the backbone's [0-9]+ tensors, such
   "${train[@]}" --backbone-weights "$directory/lacking.safetensors"
 bash "$expect" 0 "^val: 3 pictures, AP [01]\.[0-9]{4}" \
   "${train[@]}" --backbone-weights "$directory/tiny.safetensors"
-# What is frozen is as Python wrote it.
+# Frozen tensors still have the values that Python wrote.
 "$python" "$here/weights.py" compare "$directory"

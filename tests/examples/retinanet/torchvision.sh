@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The backbone with the weights of torchvision's ResNet-50 has the same features.
+# With the weights of torchvision's ResNet-50, the backbone computes the same features.
 # Usage: torchvision.sh EXPECT TEST_PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 here=$(dirname "$0")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets LibTorch without CUDA compute on GPU tensors whose memory the double of CUDA has given: each
-// kernel is the CPU's, on the same memory. Autograd runs backward on the thread of the device.
+// Lets LibTorch without CUDA compute on GPU tensors in memory of the CUDA double: each kernel is
+// the CPU's, on the same memory. Autograd runs backward on the thread of the device.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -198,7 +198,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double probabilit
   return {on_gpu(kept, input.device()), on_gpu(mask, input.device())};
 }
 
-/// What LibTorch asks of CUDA apart from streams.
+/// The functions that LibTorch requires of CUDA, except streams.
 class CUDAHooks : public at::CUDAHooksInterface {  // the name that LibTorch looks for
  public:
   explicit CUDAHooks(at::CUDAHooksArgs /*arguments*/) {}

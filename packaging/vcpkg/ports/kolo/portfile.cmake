@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # An overlay port: vcpkg install kolo --overlay-ports=packaging/vcpkg/ports
-# The sources are those beside it.
+# The sources are those of the repository that contains this port.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../../.." ABSOLUTE)
 
 vcpkg_check_features(OUT_FEATURE_OPTIONS features

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of CUDA as src/backend/gpu/runtime/transfer.cu and runtime_real.cpp use, for a compiler
-// without CUDA: kernels run on the host, every block and every thread, one after the other.
+// The part of CUDA that src/backend/gpu/runtime/transfer.cu and runtime_real.cpp use, for a
+// compiler without CUDA: kernels run on the host, block after block and thread after thread.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ enum cudaError_t : int {
   cudaErrorStreamCaptureImplicit = 906,
 };
 
-/// What the calls below report.
+/// The results that the calls below report.
 struct CudaOnHost {
-  cudaError_t last_error = cudaSuccess;  // as cudaGetLastError, until it is asked for
-  cudaError_t event = cudaSuccess;       // of events
+  cudaError_t last_error = cudaSuccess;  // result of cudaGetLastError, until it is read
+  cudaError_t event = cudaSuccess;       // result of event calls
   cudaError_t device_count = cudaSuccess;
-  int blocks = 0;  // of the last launch
+  int blocks = 0;  // blocks of the last launch
 };
 inline CudaOnHost cuda_on_host{};
 

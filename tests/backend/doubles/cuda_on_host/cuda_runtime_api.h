@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of src/backend/gpu/runtime/runtime_real.cpp. They do nothing, and report what
-// `cuda_on_host` says.
+// The calls of src/backend/gpu/runtime/runtime_real.cpp. They do nothing, and return the results
+// set in `cuda_on_host`.
 #pragma once
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1;
 
-/// What the calls of streams and memory report.
+/// The results of the calls for streams and memory.
 struct CudaCallsOnHost {
   cudaError_t memory = cudaSuccess;
   cudaError_t is_capturing = cudaSuccess;
