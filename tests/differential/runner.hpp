@@ -17,7 +17,7 @@ namespace kolo::internal::differential {
 
 class Runner {
  public:
-  /// Within an open session.
+  /// Requires an open session.
   Runner(const Program& program, int rank);
 
   /// Unexpected results on this rank, one per line.
@@ -25,10 +25,10 @@ class Runner {
   [[nodiscard]] std::int64_t operations() const { return operations_; }
 
  private:
-  /// The operations of one thread, in their order.
+  /// The operations of one thread, in order.
   struct Share {
-    std::vector<Execution*> first{};           // with all ranks
-    std::vector<Execution*> without_joined{};  // while some have joined
+    std::vector<Execution*> first{};           // submitted by all ranks
+    std::vector<Execution*> without_joined{};  // submitted while some ranks have joined
   };
 
   void run(const Phase& phase);

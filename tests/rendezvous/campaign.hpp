@@ -18,7 +18,7 @@ struct Campaign {
   std::map<std::uint64_t, std::string> broken{};  // by seed
 };
 
-/// The jobs of the seeds from `first` on, in `threads` threads, until so many are broken.
+/// Runs the jobs of the seeds from `first`, in `threads` threads, until `max_broken` have failed.
 [[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int threads,
                                     std::size_t max_broken = 3);
 

@@ -15,10 +15,11 @@ struct Campaign {
   std::uint64_t failures = 0;
   std::uint64_t replayed = 0;
   std::uint64_t plans = 0;
-  std::map<std::uint64_t, std::string> broken{};  // by seed: what, and the least program that does
+  // By seed: the violation, and the smallest program with it.
+  std::map<std::uint64_t, std::string> broken{};
 };
 
-/// The programs of the seeds from `first` on, in `jobs` threads, until so many are broken.
+/// Runs the programs of the seeds from `first`, in `jobs` threads, until `max_broken` have failed.
 [[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs,
                                     std::size_t max_broken = 3);
 
