@@ -20,39 +20,42 @@ void add_checkpoint_options(CLI::App& app, Options& options) {
   app.add_option("--save", options.save,
                  "Directory for checkpoints (after each epoch) and model.pt (at the end)");
   app.add_option("--save-every", options.save_every,
-                 "Save a checkpoint after so many steps too; 0: only after each epoch")
+                 "Also save a checkpoint after this many steps; 0: only after each epoch")
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--resume", options.resume,
-                 "Go on from this checkpoint, or from the newest in this directory");
+                 "Resume from this checkpoint, or from the newest one in this directory");
 }
 
 }  // namespace
 
 std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
-  CLI::App app("Trains a small network on CIFAR-10, on as many ranks as mpirun starts.", "cifar10");
+  CLI::App app("Trains a small network on CIFAR-10, on any number of ranks.", "cifar10");
   add_shared_options(app, options, {.epochs = 0});
-  app.add_option("--download", options.download,
-                 "Get CIFAR-10 (162 MB) into this directory, unless it is there, and train on it")
+  app.add_option(
+         "--download", options.download,
+         "Download CIFAR-10 (162 MB) to this directory, unless it is there, and train on it")
       ->excludes("--data-dir");
   app.add_option("--epochs-total", options.epochs_total,
                  "Epochs divided among the ranks, rounded up; in each, a rank sees all images")
       ->check(CLI::Range(1, 1'000'000))
       ->excludes("--epochs");
-  app.add_option("--learning-rate", options.learning_rate, "For one rank; scaled by their number")
+  app.add_option("--learning-rate", options.learning_rate,
+                 "Learning rate for one rank; multiplied by the number of ranks")
       ->check(not_positive)
       ->capture_default_str();
   add_checkpoint_options(app, options);
-  app.add_flag("!--no-augment", options.augment, "Train on the images as they are");
+  app.add_flag("!--no-augment", options.augment, "Train without shifting and flipping images");
   app.add_option("--loader-threads", options.loader_threads,
-                 "Threads of each rank that make batches ahead; 0: none")
+                 "Threads per rank that prepare batches ahead; 0: none")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--device", options.device, "auto: this rank's GPU if there is one")
+  app.add_option("--device", options.device, "Device; auto: this rank's GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  app.add_option("--compression", options.compression, "Of the gradients that ranks send")
+  app.add_option("--compression", options.compression,
+                 "Compression of the gradients that ranks send")
       ->check(CLI::IsMember({"none", "fp16", "bf16", "int8", "power-sgd"}))
       ->capture_default_str();
   app.add_flag("--bf16", options.bf16, "Compute convolutions and products in bf16");

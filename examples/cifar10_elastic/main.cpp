@@ -35,7 +35,8 @@ bool parse(int argc, char** argv, Options& options) {
   CLI::App app("Trains a small network on CIFAR-10 while ranks are lost and join.",
                "cifar10_elastic");
   cifar10::add_shared_options(app, options);
-  app.add_option("--learning-rate", options.learning_rate, "For one rank; scaled by their number")
+  app.add_option("--learning-rate", options.learning_rate,
+                 "Learning rate for one rank; multiplied by the number of ranks")
       ->capture_default_str();
   app.add_option("--commit-every", options.commit_every, "Steps between two commits")
       ->check(CLI::Range(1, 1'000'000))

@@ -53,10 +53,11 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Writes CIFAR-10 as TFRecord files.", "cifar10_to_tfrecord");
   app.add_option("--data-dir", options.data_dir,
-                 "Where CIFAR-10's binary files are; images are generated without it");
-  app.add_option("--output", options.output, "Gets the folders train, validation and eval")
+                 "Directory of CIFAR-10's binary files; without it, images are generated");
+  app.add_option("--output", options.output,
+                 "Directory in which to write the folders train, validation and eval")
       ->required();
-  app.add_option("--stand-in-size", options.stand_in_size, "How many images to generate")
+  app.add_option("--stand-in-size", options.stand_in_size, "Number of images to generate")
       ->check(CLI::Range(10, 1'000'000))
       ->capture_default_str();
   app.add_option("--limit", options.limit,

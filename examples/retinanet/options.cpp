@@ -11,23 +11,26 @@ namespace {
 CLI::Range count(int least) { return CLI::Range(least, 1'000'000); }
 
 void add_data_options(CLI::App& app, Options& options) {
-  app.add_option("--data", options.data,
-                 "Has annotations/instances_train2017.json and train2017/, and the same of val")
+  app.add_option(
+         "--data", options.data,
+         "Directory with annotations/instances_train2017.json and train2017/, and the same for val")
       ->required();
   app.add_option("--generate", options.generate,
-                 "Rank 0 makes so many pictures of shapes there first, unless the directory exists")
+                 "First generate this many pictures of shapes there, on rank 0, unless the "
+                 "directory exists")
       ->check(count(0));
   app.add_option("--save", options.save,
-                 "Directory for checkpoints: training goes on from the newest there");
+                 "Directory for checkpoints; training resumes from the newest one in it");
   app.add_option("--pictures", options.pictures,
-                 "Directory for pictures with what was found in the end");
-  app.add_option("--pictures-count", options.pictures_count, "Of each part that is evaluated")
+                 "Directory for pictures with the final detections");
+  app.add_option("--pictures-count", options.pictures_count, "Pictures to write per evaluated part")
       ->check(count(0));
   app.add_option("--min-score", options.min_score, "Minimum score of detections that are drawn")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--evaluate", options.evaluate, "Which part of the data")
+  app.add_option("--evaluate", options.evaluate, "Part of the data to evaluate")
       ->check(CLI::IsMember({"train", "val", "both"}));
-  app.add_option("--evaluate-every", options.evaluate_every, "Epochs; 0: only after the last")
+  app.add_option("--evaluate-every", options.evaluate_every,
+                 "Epochs between evaluations; 0: only after the last epoch")
       ->check(count(0));
 }
 
@@ -37,30 +40,31 @@ void add_network_options(CLI::App& app, Options& options) {
   app.add_option("--backbone-weights", options.backbone_weights,
                  "Safetensors file on rank 0 of a backbone that was trained to classify, with "
                  "torchvision's names; also to resume such a run");
-  app.add_option("--channels", options.channels, "Of the pyramid and the heads")
+  app.add_option("--channels", options.channels, "Channels of the pyramid and the heads")
       ->check(CLI::Range(8, 4096));
-  app.add_option("--head-layers", options.head_layers, "Convolutions before each head's last")
+  app.add_option("--head-layers", options.head_layers,
+                 "Convolutions of each head before its last one")
       ->check(CLI::Range(0, 16));
   app.add_option("--image-size", options.image_size,
-                 "Pictures are scaled to so many pixels on their longer side")
+                 "Pixels of the longer side to which pictures are scaled")
       ->check(CLI::Range(32, 4096));
   app.add_option("--anchor-size", options.anchor_size,
-                 "Side of the smallest anchors, in distances between the places of their level")
+                 "Side of the smallest anchors, in distances between positions of their level")
       ->check(CLI::Range(0.5, 64.0));
 }
 
 void add_training_options(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "0: only evaluate")->check(count(0));
+  app.add_option("--epochs", options.epochs, "Epochs to train; 0: only evaluate")->check(count(0));
   app.add_option("--batch-size", options.batch_size, "Pictures per rank and step")->check(count(1));
   app.add_option("--learning-rate", options.learning_rate,
-                 "Of steps with 16 pictures on all ranks together; in proportion for others")
+                 "Learning rate for 16 pictures per step over all ranks; scaled in proportion")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--warmup-epochs", options.warmup_epochs)->check(CLI::Range(0.0, 1e6));
-  app.add_flag("!--no-mirror", options.mirror, "Never train on pictures mirrored left to right");
-  app.add_option("--seed", options.seed, "Of all random numbers");
-  app.add_option("--threads", options.threads, "Threads of each rank")->check(count(1));
+  app.add_flag("!--no-mirror", options.mirror, "Train without mirroring pictures");
+  app.add_option("--seed", options.seed, "Seed of all random numbers");
+  app.add_option("--threads", options.threads, "Threads per rank")->check(count(1));
   app.add_option("--loader-threads", options.loader_threads,
-                 "Threads of each rank that read and scale pictures ahead")
+                 "Threads per rank that read and scale pictures ahead")
       ->check(count(0));
 }
 

@@ -25,11 +25,11 @@ void add_network_options(CLI::App& app, Config& network) {
   app.add_option("--layers", network.layers, "Blocks of the network")->check(positive);
   app.add_option("--heads", network.heads, "Heads of the attention")->check(positive);
   app.add_option("--width", network.width, "Channels, a multiple of the heads")->check(positive);
-  app.add_option("--context", network.context, "Bytes of a window")->check(positive);
+  app.add_option("--context", network.context, "Bytes per window")->check(positive);
 }
 
 void add_training_options(CLI::App& app, Options& options) {
-  app.add_option("--steps", options.steps, "Steps of the optimizer, over which the rate decays")
+  app.add_option("--steps", options.steps, "Optimizer steps, over which the learning rate decays")
       ->check(not_negative);
   app.add_option("--stop-at", options.stop_at, "Stop after this step; a later run can resume")
       ->check(not_negative);
@@ -37,9 +37,11 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--accumulate", options.accumulate,
                  "Passes whose gradients accumulate before they are reduced")
       ->check(positive);
-  app.add_option("--learning-rate", options.learning_rate, "Peak rate, for any number of ranks")
+  app.add_option("--learning-rate", options.learning_rate,
+                 "Peak learning rate, for any number of ranks")
       ->check(CLI::PositiveNumber);
-  app.add_option("--warmup", options.warmup, "Steps to the peak rate")->check(not_negative);
+  app.add_option("--warmup", options.warmup, "Steps until the peak learning rate")
+      ->check(not_negative);
   app.add_option("--clip", options.clip, "Maximum joint norm of the gradients")
       ->check(CLI::PositiveNumber);
   app.add_option_function<std::string>(
@@ -51,7 +53,7 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option_function<std::string>(
          "--sharding",
          [&options](const std::string& name) { options.sharding = shardings.at(name); },
-         "What each rank has only a part of: AdamW's moments (state), or reduced gradients, too")
+         "Shard AdamW's moments over the ranks (state), or also the reduced gradients (gradients)")
       ->check(CLI::IsMember({"none", "state", "gradients"}))
       ->default_str("none");
 }
@@ -60,10 +62,11 @@ void add_training_options(CLI::App& app, Options& options) {
 
 std::optional<Options> parse_options(int argc, char** argv, bool speak) {
   Options options;
-  CLI::App app("Trains a small GPT on text, on as many ranks as mpirun starts.", "transformer");
+  CLI::App app("Trains a small GPT on text, on any number of ranks.", "transformer");
   app.option_defaults()->always_capture_default();
-  app.add_option("--text", options.text, "A file on rank 0; by default, generated stories");
-  app.add_option("--text-size", options.text_size, "Bytes of the stories")->check(positive);
+  app.add_option("--text", options.text, "Text file on rank 0; by default, stories are generated");
+  app.add_option("--text-size", options.text_size, "Bytes of the generated stories")
+      ->check(positive);
   add_network_options(app, options.network);
   add_training_options(app, options);
   app.add_option("--checkpoints", options.checkpoints,
@@ -73,8 +76,9 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
       ->check(positive);
   app.add_option("--log-every", options.log_every, "Steps between prints of the loss")
       ->check(positive);
-  app.add_option("--sample", options.sample, "Bytes to write at the end")->check(not_negative);
-  app.add_option("--seed", options.seed, "Of all random numbers");
+  app.add_option("--sample", options.sample, "Bytes of text to generate at the end")
+      ->check(not_negative);
+  app.add_option("--seed", options.seed, "Seed of all random numbers");
   try {
     app.parse(argc, argv);
     if (options.network.width % options.network.heads != 0)

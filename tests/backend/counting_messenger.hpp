@@ -13,7 +13,7 @@ namespace kolo::internal::backend {
 
 class CountingMessenger : public messenger::Messenger {
  public:
-  /// `below` outlives this.
+  /// `below` must outlive this object.
   explicit CountingMessenger(messenger::Messenger& below) : below_(below) {}
 
   [[nodiscard]] std::int64_t sent_to(int peer) const {

@@ -16,15 +16,15 @@
 
 namespace kolo::internal::backend {
 
-/// Collective over `comm`, which outlives it.
+/// Creates a backend. Collective over `comm`, which must outlive the backend.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes);
 [[nodiscard]] std::int64_t default_piece_bytes();
-/// More than any tensor of these tests has.
+/// A piece size larger than any tensor of these tests.
 [[nodiscard]] std::int64_t large_piece_bytes();
 
 class BackendTest : public testing::Test {
  protected:
-  // Small pieces, so that a thousand elements take many.
+  // Small pieces, so that a thousand elements take many pieces.
   static constexpr std::int64_t piece_bytes = 256;
 
   BackendTest() {
@@ -39,7 +39,7 @@ class BackendTest : public testing::Test {
     MPI_Comm_free(&comm_);
   }
 
-  /// Without members, among all ranks. Every rank calls this equally often.
+  /// A batch without tensors, among all ranks. Every rank must call this equally often.
   [[nodiscard]] Batch batch_of(Descriptor kind) {
     Batch batch;
     batch.kind = std::move(kind);
@@ -67,7 +67,7 @@ class BackendTest : public testing::Test {
   }
   void run(Batch batch) { finish(*backend_->start(std::move(batch))); }
 
-  /// All ranks at once.
+  /// Replaces the backend. Collective.
   void start_anew(std::int64_t bytes) { backend_ = make_backend(comm_, bytes); }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

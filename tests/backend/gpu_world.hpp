@@ -26,14 +26,14 @@ struct WorldOptions {
   int ranks = 2;
   bool share_a_gpu = false;
   bool with_nccl = true;
-  std::string nccl_error{};    // what the search for NCCL fails with, if not empty
-  bool nccl_shrinks = true;    // as from NCCL 2.27 on
-  bool leaves_memory = false;  // and streams behind
+  std::string nccl_error{};    // error of the search for NCCL, if not empty
+  bool nccl_shrinks = true;    // true since NCCL 2.27
+  bool leaves_memory = false;  // leaves memory and streams unreleased
   std::uint64_t seed = 1;
   Router::Options backend{};
 };
 
-/// As before NCCL 2.27.
+/// A double of NCCL before 2.27.
 class NcclWithoutShrink : public FakeNccl {
  public:
   using FakeNccl::FakeNccl;
@@ -69,7 +69,8 @@ class GpuWorld {
           options.backend);
     }
   }
-  /// Ends all, and finds fault. Ranks wait for each other when they destroy their communicators.
+  /// Ends all ranks, and checks for complaints. Ranks wait for each other when they destroy their
+  /// communicators.
   ~GpuWorld() {
     std::vector<std::thread> threads;
     for (Rank& rank : ranks_) {
@@ -107,8 +108,8 @@ class GpuWorld {
     return rank(number).gpu->mark(gpu_zero, rank(number).stream);
   }
 
-  /// Steps all until they are done, and advances the GPUs. Throws what they throw. False if that
-  /// takes too long.
+  /// Steps all executions until they are done, and advances the GPUs. Throws their exceptions.
+  /// Returns false if that takes too long.
   [[nodiscard]] bool finish(std::vector<std::unique_ptr<Execution>>& running) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (bool all_done = false; !all_done;) {

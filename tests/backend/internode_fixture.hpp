@@ -23,7 +23,7 @@
 
 namespace kolo::internal::backend {
 
-/// For each rank, the lowest of its host.
+/// The lowest rank of each rank's host, by rank.
 using NodeOf = std::vector<int>;
 
 struct Layout {
@@ -37,7 +37,8 @@ struct Layout {
   }
 };
 
-/// From three ranks on, in each of them a host has more than one rank, and there are several hosts.
+/// Layouts of ranks on hosts. With three ranks or more, each has several hosts, one of which has
+/// several ranks.
 inline const std::vector<Layout> layouts{
     {"hosts of two", [](int rank, int) { return rank - rank % 2; }},
     {"the last alone", [](int rank, int size) { return rank == size - 1 ? rank : 0; }},
@@ -45,7 +46,7 @@ inline const std::vector<Layout> layouts{
     {"in turns", [](int rank, int) { return rank % 2; }},
     {"two together", [](int rank, int) { return rank == 1 ? 0 : rank; }}};
 
-/// The ranks of one made-up host after the other, as a session would connect them.
+/// Connects the ranks of one made-up host after the other, as a session would.
 class MadeUpHosts {
  public:
   MadeUpHosts(MPI_Comm comm, const NodeOf& node_of, std::int64_t piece_bytes) : messenger_(comm) {
@@ -85,8 +86,8 @@ class MadeUpHosts {
 
 class InterNodeTest : public BackendTest {
  protected:
-  /// `test(node_of)` with each layout of the ranks on hosts and each algorithm between them;
-  /// between two hosts only with one after the other.
+  /// Calls `test(node_of)` with each layout of the ranks on hosts and each algorithm between them.
+  /// Between two hosts, only one algorithm is used.
   template <typename Test>
   void on_every_layout(Test test, std::int64_t slot_bytes = piece_bytes) {
     using internode::InterNodeAlgorithm;
@@ -114,7 +115,7 @@ class InterNodeTest : public BackendTest {
     return {all[place % all.size()]};
   }
 
-  /// Until all are done. Ranks share cores: one that waits lets others go on.
+  /// Steps all executions until they are done. Ranks share cores, so a waiting rank yields.
   static void finish_all(std::vector<std::unique_ptr<Execution>> executions) {
     while (!executions.empty()) {
       bool moved = false;

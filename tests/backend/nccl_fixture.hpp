@@ -35,12 +35,12 @@ inline double element(int rank, std::size_t tensor, std::int64_t k) {
   return static_cast<double>(1 + rank) * static_cast<double>(1 + (k + std::int64_t(tensor)) % 7);
 }
 
-/// Over the ranks from 0 on.
+/// The expected sum over ranks 0 to `ranks - 1`.
 inline double sum(int ranks, std::size_t tensor, std::int64_t k) {
   return element(0, tensor, k) * ranks * (ranks + 1) / 2;
 }
 
-/// A batch of floats on all ranks, from beginning to end.
+/// A batch of floats on all ranks, from its start to its check.
 class Allreduces {
  public:
   Allreduces(GpuWorld& world, const Lengths& lengths) : world_(world), lengths_(lengths) {}
@@ -48,7 +48,7 @@ class Allreduces {
   void start(const Descriptor& kind, std::uint64_t sequence) {
     for (int rank = 0; rank < world_.size(); ++rank) start_on(rank, kind, sequence);
   }
-  /// Ranks that have joined are in the set and not in `ranks`.
+  /// Starts a batch. Joined ranks are in `set` and not in `ranks`.
   void start_among(const std::vector<int>& ranks, const std::vector<int>& set,
                    const Descriptor& kind, std::uint64_t sequence, std::uint64_t joins = 0) {
     for (const int rank : ranks) start_on(rank, kind, sequence, ranks, set, joins);
@@ -94,7 +94,7 @@ class Allreduces {
   std::multimap<int, GpuTensors<float>> tensors_{};
 };
 
-/// Steps all until one fails; its message.
+/// Steps all executions until one fails, and returns its message.
 inline std::string failure_of(GpuWorld& world, Running& running) {
   try {
     EXPECT_TRUE(world.finish(running)) << "it hangs";

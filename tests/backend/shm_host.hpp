@@ -16,7 +16,7 @@ namespace kolo::internal::backend {
 
 class ShmHost {
  public:
-  /// By index. The heap of each rank has `heap_bytes`.
+  /// `given_ranks`: the rank at each index. The heap of each rank has `heap_bytes`.
   ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes, std::size_t heap_bytes = 0,
           const shm::NumaNodes& nodes = {})
       : ranks_(std::move(given_ranks)), words_(ranks_.size()) {

@@ -32,7 +32,8 @@ struct Mixture {
   bool all_at_once = false;  // all ranks take part in every step
 };
 
-/// Every kind of operation, among random ranks, of any number of tensors of any length.
+/// A program with every kind of operation, among random ranks, with any number and length of
+/// tensors.
 [[nodiscard]] std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed);
 
 /// One rank's part of a step.
@@ -42,7 +43,7 @@ class Task {
   virtual ~Task() = default;
 
   [[nodiscard]] Batch batch() const;
-  /// Whether the batch, which is done, has the right result.
+  /// Whether the completed batch has the right result.
   [[nodiscard]] virtual testing::AssertionResult holds() = 0;
 
  protected:

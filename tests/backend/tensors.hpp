@@ -20,15 +20,14 @@ namespace kolo::internal::backend {
 /// The numbers of elements of a batch's tensors.
 using Lengths = std::vector<std::int64_t>;
 
-/// Where this thread's arrays lie, if it gives memory: so many bytes, or null. Else in private
-/// memory.
+/// Allocates the arrays of this thread, if it is set; returns null for private memory.
 using ArrayMemory = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 inline ArrayMemory& array_memory() {
   thread_local ArrayMemory memory;
   return memory;
 }
 
-/// Elements of one type: not a std::vector, which stores booleans as bits.
+/// Elements of one type. A std::vector would store booleans as bits.
 template <typename T>
 struct Array {
   Array() = default;
@@ -53,8 +52,8 @@ struct Array {
   std::shared_ptr<T[]> elements{};
 };
 
-/// The tensors of one batch: the i-th has `lengths[i]` elements, given by `value(i, k)`. In place
-/// or, with outputs, out of place.
+/// The tensors of one batch, in place or, with outputs, out of place. The i-th has `lengths[i]`
+/// elements, given by `value(i, k)`.
 template <typename T>
 class Tensors {
  public:
@@ -80,7 +79,7 @@ class Tensors {
     for (const BatchTensor& member : members_) batch.tensors.push_back(&member);
   }
 
-  /// Every output is `expected(i, k)`; inputs that are not outputs are `value(i, k)` still.
+  /// Whether every output is `expected(i, k)`, and inputs that are not outputs are unchanged.
   template <typename Expected, typename Function>
   testing::AssertionResult hold(Expected expected, Function value) {
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -112,7 +111,7 @@ class Tensors {
 
 using Rows = std::vector<std::int64_t>;
 
-/// A member whose result is allocated here.
+/// A tensor of a batch whose result this object allocates.
 template <typename T>
 struct Gathered {
   BatchTensor member{};
@@ -158,7 +157,8 @@ inline Descriptor operation_of(OperationType type, int root = -1) {
   return kind;
 }
 
-/// Small, so that sums over four ranks fit every type; different on every rank, in every tensor.
+/// A small value, so that sums over four ranks fit every type. It differs between ranks and
+/// tensors.
 inline std::int64_t element(int rank, std::size_t tensor, std::int64_t index) {
   return (index + 3 * static_cast<std::int64_t>(tensor)) % 11 + rank;
 }

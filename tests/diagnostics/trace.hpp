@@ -8,7 +8,7 @@
 
 namespace kolo::internal::test {
 
-/// Throws nlohmann::json::exception for what is no JSON.
+/// Throws nlohmann::json::exception for text that is not JSON.
 [[nodiscard]] nlohmann::json read_trace(const std::string& path);
 
 /// A description of the first violation of the rules; "" if there is none. `whole`: the timeline

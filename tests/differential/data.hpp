@@ -23,20 +23,20 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-/// Zeros.
+/// A buffer of zeros.
 [[nodiscard]] Buffer make_buffer(DType dtype, const Shape& shape);
 
-/// The shape of the tensor on the rank, whose rows may be its own.
+/// The shape of the tensor on the rank; the number of rows may differ between ranks.
 [[nodiscard]] Shape shape_on(const Operation& operation, std::size_t tensor, int rank);
 
 [[nodiscard]] Buffer input(const Operation& operation, std::size_t tensor, int rank);
 [[nodiscard]] std::string input_text(const Operation& operation, int rank);
-/// Rows for each member: alltoall.
+/// The rows that `from` sends to each member in an alltoall.
 [[nodiscard]] std::vector<std::int64_t> counts(const Operation& operation, int from);
 
 /// The rank's result if the operation succeeds.
 [[nodiscard]] Buffer output(const Operation& operation, std::size_t tensor, int rank);
-/// Rows from each member: allgather and alltoall.
+/// The rows from each member in an allgather or alltoall.
 [[nodiscard]] std::vector<std::int64_t> received(const Operation& operation, std::size_t tensor,
                                                  int rank);
 

@@ -15,7 +15,7 @@ namespace kolo::internal::differential {
 
 class Execution {
  public:
-  /// The intended operation; this rank may be the odd one, which submits another.
+  /// `operation` is the intended operation; if this rank is the odd one, it submits another.
   Execution(const Operation& operation, const ProcessSet& set, int rank);
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -24,7 +24,7 @@ class Execution {
   [[nodiscard]] const Operation& operation() const { return meant_; }
 
   void submit();
-  /// Submits and waits, by the function that does both where there is one.
+  /// Submits and waits, by a synchronous function if there is one.
   void run();
   /// Describes an unexpected outcome; "" if there is none. Call once, after `submit` or `run`.
   [[nodiscard]] std::string finish();
@@ -51,14 +51,14 @@ class Execution {
   ProcessSet set_;
   int rank_;
   std::vector<Buffer> inputs_{};
-  std::vector<Buffer> outputs_{};  // where it is not in place
+  std::vector<Buffer> outputs_{};  // if not in place
   std::string text_{};
   bool in_place_ = false;
   bool waited_ = false;
   std::exception_ptr error_{};
   std::vector<Counts> counts_{};
   std::string complaint_{};
-  // Last, so that they complete before the buffers that they use are destroyed.
+  // Last, so that pending operations complete before their buffers are destroyed.
   std::variant<Future<void>, Future<Counts>, Future<std::vector<Counts>>> future_{};
 };
 

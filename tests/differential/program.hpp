@@ -44,7 +44,7 @@ struct Operation {
   std::string name{};        // "": none
   std::size_t set = 0;       // index among the sets of its phase
   std::vector<int> members{};
-  std::vector<int> present{};  // those of the members that submit it
+  std::vector<int> present{};  // members that submit the operation
   Kind kind = Kind::barrier;
   std::vector<Tensor> tensors{};
   ReduceOp op = ReduceOp::sum;
@@ -56,8 +56,8 @@ struct Operation {
   bool in_place = true;
   int root = 0;
   std::optional<Mistake> mistake{};
-  int odd = -1;                // the rank that makes it
-  bool refused_first = false;  // each rank tries a call that is refused before
+  int odd = -1;                // the rank that makes the mistake
+  bool refused_first = false;  // each rank first tries a call that is refused
 
   [[nodiscard]] std::int64_t divisor() const {
     return static_cast<std::int64_t>(average_over == AverageOver::all ? members.size()
@@ -65,21 +65,21 @@ struct Operation {
   }
 };
 
-/// One change of the process sets, before the operations of a phase.
+/// A change of the process sets before the operations of a phase.
 struct SetChange {
-  std::vector<int> added{};    // empty: one is removed
-  std::size_t removed = 0;     // among the sets so far
-  bool while_pending = false;  // its first member waits in it for another
+  std::vector<int> added{};    // empty: a set is removed
+  std::size_t removed = 0;     // index among the sets so far
+  bool while_pending = false;  // its first member waits in it for another one
 };
 
-/// The sets after the changes are numbered from 0, which is the world; a removed one's number goes
-/// to the last.
+/// Sets after the changes are numbered from 0, the world; when a set is removed, the last set gets
+/// its number.
 struct Phase {
   std::vector<SetChange> changes{};
-  std::vector<Operation> operations{};      // by all ranks
-  std::vector<int> joining{};               // these join then; nobody: no joins in this phase
-  std::vector<Operation> without_joined{};  // by the others, who join then
-  bool in_step = false;  // every rank in the same order, each operation waited for
+  std::vector<Operation> operations{};      // submitted by all ranks
+  std::vector<int> joining{};               // ranks that join first; empty: no joins in this phase
+  std::vector<Operation> without_joined{};  // submitted by the other ranks, which join afterwards
+  bool in_step = false;  // every rank uses the same order, and waits for each operation
   int threads = 1;
 };
 
@@ -95,7 +95,7 @@ struct Program {
 /// The operation as `rank` submits it, with the mistake of the odd rank.
 [[nodiscard]] Operation as_submitted(Operation operation, int rank);
 
-/// For messages.
+/// Describes the operation in messages.
 [[nodiscard]] std::string to_string(const Operation& operation);
 
 }  // namespace kolo::internal::differential

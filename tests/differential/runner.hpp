@@ -17,7 +17,7 @@ namespace kolo::internal::differential {
 
 class Runner {
  public:
-  /// Within an open session.
+  /// Requires an open session.
   Runner(const Program& program, int rank);
 
   /// Unexpected results on this rank, one per line.

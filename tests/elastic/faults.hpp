@@ -28,13 +28,13 @@ namespace kolo::internal {
 
 /// KIND:PHASE:RANK:STEP or KIND:PHASE:RANK:STEP:DELAY, in microseconds.
 ///
-/// Kinds: kill, exit (status 3), leave (status 0), throw, stop; pause, where somebody else
-/// continues the process; host and hoststop, which kill and stop the kolorun that has started the
-/// process; cut, for which the process waits until somebody else has made the file fault.N.done.
+/// Kinds: kill, exit (status 3), leave (status 0), throw, stop; pause, where another process
+/// continues this one; host and hoststop, which kill and stop the kolorun that has started the
+/// process; cut, where the process waits until another process has created the file fault.N.done.
 ///
-/// A phase is where the program calls `at`. With a delay, the program goes on, and a thread commits
-/// the fault. Two phases have only threads: "restart" begins when the session of the process has
-/// ended, and "second" when fault 0 has been committed, by whichever process.
+/// A phase is a call of `at` in the program. With a delay, the program continues, and a thread
+/// commits the fault. Two phases have only threads: "restart" begins when the session of the
+/// process has ended, and "second" when any process has committed fault 0.
 struct Fault {
   std::string kind{};
   std::string phase{};
@@ -54,8 +54,8 @@ struct Fault {
   }
 };
 
-/// Each fault happens once in the job: in the process that makes the fault's file.
-/// Never destroy it before the process ends: threads may use it.
+/// Commits each fault once in the job: in the process that creates the fault's file.
+/// Must not be destroyed before the process ends, because threads may use it.
 class Faults {
  public:
   Faults(std::string folder, const std::vector<std::string>& texts) : folder_(std::move(folder)) {
@@ -65,7 +65,7 @@ class Faults {
         std::thread([this, i] { watch(i); }).detach();
   }
 
-  /// Rank 0 calls these when a session begins, and when its first step is done.
+  /// Rank 0 calls these when a session begins, and after its first step.
   void begin_session() {
     recovering_.clear();
     for (std::size_t i = 0; i < faults_.size(); ++i)
@@ -81,13 +81,13 @@ class Faults {
     recovering_.clear();
   }
 
-  /// The training is done: no session follows, and no fault.
+  /// Call this after the training: no session and no fault follows.
   void end() {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
   }
 
-  /// `step`: how many have been made.
+  /// `step`: the number of steps made so far.
   void at(const std::string& phase, int rank, std::size_t step) {
     rank_ = rank;
     for (std::size_t i = 0; i < faults_.size(); ++i) {
@@ -95,7 +95,7 @@ class Faults {
       if (fault.phase != phase || fault.rank != rank || step < fault.step) continue;
       if (fault.delay >= 0) {
         commit_later(i, std::exchange(fault.delay, -1));
-        fault.rank = -1;  // this process does not come here again
+        fault.rank = -1;  // this process does not reach the phase again
       } else if (is_first(i)) {
         suffer(i);
       }
@@ -103,7 +103,7 @@ class Faults {
   }
 
  private:
-  /// On the clock of the host.
+  /// Milliseconds on the host's clock.
   [[nodiscard]] static double milliseconds() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration<double, std::milli>(now).count();
@@ -115,7 +115,7 @@ class Faults {
   [[nodiscard]] static bool exists(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
   }
-  /// False if there is such a file.
+  /// Creates a file; returns false if it exists.
   [[nodiscard]] static bool make(const std::string& path, const std::string& text) {
     const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
     if (file < 0) return false;

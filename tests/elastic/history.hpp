@@ -12,7 +12,7 @@
 
 namespace kolo::internal {
 
-/// A part of a State. Its size grows with the changes, not with the steps.
+/// A part of a State. Its size grows with the changes of the number of ranks, not with the steps.
 class History {
  public:
   void add(int ranks) {
@@ -24,17 +24,17 @@ class History {
     for (const Run& run : runs_) steps += static_cast<std::size_t>(run.steps);
     return steps;
   }
-  /// The fewest so far.
+  /// The smallest number of ranks so far.
   [[nodiscard]] std::int64_t min() const {
     std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
     for (const Run& run : runs_) fewest = std::min(fewest, run.ranks);
     return fewest;
   }
-  /// In the last step.
+  /// The number of ranks in the last step.
   [[nodiscard]] int last() const {
     return runs_.empty() ? 0 : static_cast<int>(runs_.back().ranks);
   }
-  /// Each number when it changes.
+  /// The numbers of ranks, one after each change.
   [[nodiscard]] std::vector<std::int64_t> numbers_of_ranks() const {
     std::vector<std::int64_t> numbers;
     for (const Run& run : runs_) numbers.push_back(run.ranks);

@@ -16,8 +16,8 @@
 
 namespace kolo::internal {
 
-/// `exact`: gradients are multiples of 2^-30, so that their sum does not depend on the order of the
-/// ranks, which is another one between hosts.
+/// `exact`: gradients are multiples of 2^-30, so that their sum does not depend on the order in
+/// which ranks are added, which differs between hosts.
 struct Momentum {
   bool exact;
   std::vector<double> weights;
@@ -63,7 +63,7 @@ struct Momentum {
 /// The momentum under a ShardedOptimizer: each rank has that of its shard, and NaN elsewhere.
 class ShardedMomentum : public elastic::StateHandler {
  public:
-  /// `shard`: this rank's, in the current session.
+  /// `shard`: returns this rank's shard in the current session.
   ShardedMomentum(Momentum& model, std::function<Shard()> shard)
       : model_(model), shard_(std::move(shard)) {}
 

@@ -26,13 +26,13 @@ struct Target {
   /// True if the decoder accepts the bytes, false if it throws its own error. Any other exception
   /// is a bug.
   bool (*run)(Bytes);
-  /// Inputs that are accepted, one for each way to be accepted; the same bytes in every run.
+  /// Accepted inputs, at least one for each way to be accepted; equal in every run.
   std::vector<Seed> (*seeds)();
   /// Repairs checksums, so that mutated bytes reach the code behind them.
   void (*repair)(std::span<std::uint8_t>) = nullptr;
 };
 
-/// The decoder accepted the input but broke its promise about it.
+/// Thrown if the decoder accepts an input but does not keep a promise about it.
 class BrokenPromise : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -50,7 +50,7 @@ inline void require(bool promise, const char* what) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-/// An input as a row of choices: its bytes one after the other, and zeros after its end.
+/// An input as a sequence of choices: one per byte, and zeros after the end.
 class Choices {
  public:
   explicit Choices(Bytes bytes) : left_(bytes) {}
@@ -72,10 +72,10 @@ class Choices {
 };
 
 [[nodiscard]] std::span<const Target> targets();
-/// Null if there is none.
+/// Returns null if there is no such target.
 [[nodiscard]] const Target* find_target(std::string_view name);
 
-// Each is defined in a file of its own.
+// The targets, each defined in a file of its own.
 extern const Target startup_reports_target;
 extern const Target checkpoint_file_target;
 extern const Target cifar10_file_target;

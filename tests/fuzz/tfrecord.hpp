@@ -9,8 +9,8 @@
 
 namespace kolo::internal::fuzz {
 
-/// Repairs the checksums of each record with a plausible length. The length of the last record
-/// becomes that of the bytes that are left, unless it is off by far.
+/// Repairs the checksums of each record with a plausible length. The length of the last record is
+/// corrected to the remaining bytes, unless it is far off.
 void repair_records(std::span<std::uint8_t> file);
 
 /// The bytes that `tfrecord::RecordWriter` writes.

@@ -6,7 +6,7 @@
 
 namespace kolo::internal::journeys {
 
-/// The odd rank makes some calls that are wrong, or submits a name that is pending.
+/// The odd rank makes some invalid calls, or submits a pending name again.
 void wrong_argument(const Scene& scene);
 
 }  // namespace kolo::internal::journeys

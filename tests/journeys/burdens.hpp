@@ -6,13 +6,13 @@
 
 namespace kolo::internal::journeys {
 
-/// All ranks submit many operations, each of a name of its own, in different orders.
+/// All ranks submit many operations with distinct names, in different orders.
 void many_names(const Scene& scene);
 
-/// Sets come, have names, and go. They must not use up the cache.
+/// Process sets are added, used with names, and removed. They must not use up the cache.
 void churn_sets(const Scene& scene);
 
-/// The odd rank's process stops while the others go on in a set without it.
+/// The odd rank's process stops while the others continue in a set without it.
 void stop(const Scene& scene);
 
 }  // namespace kolo::internal::journeys

@@ -18,13 +18,13 @@ enum class Feature : std::uint8_t {
   accumulation,  // several backward passes per step, with a partial window at the end
   // optimizer
   clipping,
-  skipped_steps,  // after synchronize, as a trainer does that found an infinity
+  skipped_steps,  // after synchronize, as a trainer skips a step with an infinity
   unused_parameters,
   frozen_parameters,
   shared_parameters,
   groups,
   compression,
-  communication_hook,  // whose sums are exact
+  communication_hook,  // with exact sums
   int8,                // hooks that round: ranks are only compared with each other
   power_sgd,
   two_optimizers,
@@ -32,13 +32,13 @@ enum class Feature : std::uint8_t {
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
   shared_memory,      // for gradients
   token,              // reduce() and step() of its result; without LibTorch only
-  sharded,            // ShardedOptimizers, by the seed of state only or of gradients, too
+  sharded,            // shards the state or also gradients, by the seed
   loss_scale,         // GradScaler, or LossScale without LibTorch; some gradients overflow
   // backward, with LibTorch only
   no_sync,           // guards in place of backward_passes_per_step; needs accumulation
   every_pass,        // each pass is reduced; needs accumulation
-  set_to_none,       // gradients are undefined before a step, and may stay so
-  module_gradients,  // DistributedGradients, and a plain optimizer
+  set_to_none,       // gradients are undefined before a step, and may remain so
+  module_gradients,  // DistributedGradients with a plain optimizer
   // helpers
   metrics,
   schedule,
@@ -53,16 +53,16 @@ enum class Feature : std::uint8_t {
   kept_future,  // futures outlive their session
   // trouble
   forward_exception,
-  hook_exception,  // in a hook of backward; with LibTorch only
+  hook_exception,  // in a hook of backward, with LibTorch only
   callback_exception,
-  pending_future,  // an exception destroys a pending future and is caught one level up
-  mismatch,        // one rank submits something else
+  pending_future,  // an exception destroys a pending future and is caught in a caller
+  mismatch,        // one rank submits a different operation
   wrong_argument,  // one rank makes a call that is refused
   fork,
   stopped,     // a rank's process stops for a while
-  many_names,  // thousands of operations, each of a name of its own
+  many_names,  // thousands of operations with distinct names
   set_churn,   // process sets come and go
-  threads,     // other threads submit beside training
+  threads,     // other threads submit operations during training
   departure,   // a rank leaves its session
   killed,      // a rank is killed at the end; with --kill only
   // settings
@@ -153,7 +153,7 @@ class Features {
   std::bitset<feature_names.size()> bits_;
 };
 
-/// Names, separated by commas. Throws std::invalid_argument for an unknown name.
+/// The names, separated by commas. Throws std::invalid_argument for an unknown name.
 [[nodiscard]] std::string to_string(const Features& features);
 [[nodiscard]] Features features_of(const std::string& names);
 

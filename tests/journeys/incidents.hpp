@@ -22,7 +22,7 @@ struct Scene {
 
   [[nodiscard]] int odd() const { return event.odd % ranks; }
   [[nodiscard]] bool is_odd() const { return rank == odd(); }
-  /// All ranks but the odd one.
+  /// All ranks except the odd one.
   [[nodiscard]] std::vector<int> others() const {
     std::vector<int> staying;
     for (int other = 0; other < ranks; ++other)
@@ -43,11 +43,11 @@ void require_throws(const std::string& what, const std::function<void()>& call) 
   throw Unexpected(what + " did not fail");
 }
 
-/// All throw Unexpected. An incident that ends the session returns when it is unusable; the odd
-/// rank of a departure may throw Departure.
+/// Runs an incident. Throws Unexpected. If the incident ends the session, it returns once the
+/// session is unusable; the odd rank of a departure may throw Departure.
 void run_incident(const Scene& scene);
 
-/// The sum of this rank's number and those of the others must be right.
+/// Requires that a sum of all ranks' numbers is right.
 void require_working_session(const Scene& scene, const std::string& after);
 
 }  // namespace kolo::internal::journeys

@@ -23,12 +23,12 @@ namespace kolo::internal::journeys {
 
 class Journey {
  public:
-  /// `directory` is for checkpoints. Without a session.
+  /// `directory` is for checkpoints. Must be called without a session.
   Journey(const Program& program, int rank, Maker maker, std::filesystem::path directory);
 
-  /// Throws Unexpected, or whatever else was not to be expected.
+  /// Throws Unexpected, or any other exception that was not expected.
   void run();
-  /// Steps of optimizers on this rank.
+  /// The number of optimizer steps on this rank.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
  private:
@@ -75,20 +75,20 @@ class Journey {
   std::vector<Future<std::vector<float>>> kept_{};  // futures of sessions that have ended
 
   Replica mine_{};
-  std::vector<Replica> everybody_{};                   // the reference's, at the start of the epoch
-  std::map<int, std::vector<Replica>> at_start_of_{};  // epochs: for rollbacks
+  std::vector<Replica> everybody_{};  // states in the reference at the start of the epoch
+  std::map<int, std::vector<Replica>> at_start_of_{};  // states by epoch, for rollbacks
   int epoch_ = 0;
   int branch_ = 0;
   int visits_ = 0;        // number of epochs visited
   bool changed_ = false;  // the program's change of the session has happened
   bool rolled_back_ = false;
-  bool returned_ = false;         // and nothing was saved since
+  bool returned_ = false;         // it has rolled back, and nothing was saved since
   std::set<std::size_t> over_{};  // events that ended a session
   std::int64_t saved_step_ = -1;
   std::filesystem::path first_saved_{};  // on rank 0
   std::int64_t steps_ = 0;
 
-  // In a session.
+  // State within a session.
   int ranks_ = 0;
   std::unique_ptr<Reference> reference_{};
   std::vector<ProcessSet> sets_{};                           // process sets of this rank's models

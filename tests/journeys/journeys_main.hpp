@@ -17,7 +17,7 @@
 
 namespace kolo::internal::journeys {
 
-/// The program's main.
+/// The main function of the program.
 int run_journeys(int argc, char** argv, const Maker& maker, bool torch);
 
 }  // namespace kolo::internal::journeys

@@ -37,7 +37,7 @@ struct Model {
   std::size_t scale = 0;    // models with the same number here share a loss scale
 };
 
-/// The single things that happen during an epoch, before one of its steps.
+/// Single events during an epoch, before one of its steps.
 enum class Incident : std::uint8_t {
   mismatch,
   wrong_argument,
@@ -55,8 +55,8 @@ enum class Incident : std::uint8_t {
 struct Event {
   Incident incident = Incident::mismatch;
   int epoch = 0;
-  int step = 0;  // in the steps that all ranks take
-  int odd = 0;   // the rank that does it
+  int step = 0;  // among the steps that all ranks take
+  int odd = 0;   // the deviating rank
   std::uint64_t variant = 0;
 
   [[nodiscard]] bool ends_session() const {
@@ -64,7 +64,7 @@ struct Event {
   }
 };
 
-/// How a program is made smaller.
+/// Limits that make a program smaller.
 struct Limits {
   Features without{};
   std::optional<Features> only{};
@@ -81,24 +81,25 @@ struct Program {
   int epochs = 1;
   int max_steps = 1;
   int passes = 1;       // backward passes per step
-  int last_passes = 1;  // in a partial window
+  int last_passes = 1;  // passes in a partial window
   int batch = 1;
-  int examples = 0;        // number of the sampler's examples
-  int fewer = 1;           // ranks after fewer_ranks, or before more_ranks
-  int change_epoch = 0;    // where the session changes: resume, fewer_ranks, more_ranks, reopened
-  int rollback_epoch = 0;  // after it
+  int examples = 0;  // number of the sampler's examples
+  int fewer = 1;     // ranks after fewer_ranks, or before more_ranks
+  // Epoch before which the session changes: resume, fewer_ranks, more_ranks, reopened.
+  int change_epoch = 0;
+  int rollback_epoch = 0;  // rollback happens after it
   std::vector<Event> events{};
 
   [[nodiscard]] bool has(Feature feature) const { return features.has(feature); }
   /// Gradients are rounded, so the reference cannot follow.
   [[nodiscard]] bool is_lossy() const { return has(Feature::int8) || has(Feature::power_sgd); }
-  /// Backward of all models comes before the first optimizer's step.
+  /// Backward runs for all models before the first optimizer's step.
   [[nodiscard]] bool steps_together() const { return seed % 2 == 0; }
-  /// Before the session changes, or after it.
+  /// The number of ranks before or after the change of the session.
   [[nodiscard]] int session_ranks(bool changed) const {
     return has(changed ? Feature::fewer_ranks : Feature::more_ranks) ? fewer : ranks;
   }
-  /// The models, for a session of so many ranks.
+  /// The models in a session of `session_ranks` ranks.
   [[nodiscard]] std::vector<Model> models(int session_ranks) const;
 };
 
@@ -106,7 +107,7 @@ struct Program {
 
 [[nodiscard]] LossScaleOptions scale_options(const Program& program);
 
-/// For people.
+/// Describes the program.
 [[nodiscard]] std::string to_string(const Program& program);
 
 /// The steps of a program's ranks in one epoch. `branch` counts rollbacks, because the data differ
@@ -137,7 +138,7 @@ class Epoch {
   std::vector<int> steps_{};                         // by rank
 };
 
-/// Numbers that ranks sum up: metric of a rank in an epoch or step.
+/// A number that ranks sum: the metric of a rank in an epoch or step.
 [[nodiscard]] double metric_of(const Program& program, int epoch, int step, int rank);
 
 }  // namespace kolo::internal::journeys

@@ -26,7 +26,7 @@ using ModelState = std::vector<Parameter>;
 /// The models of one rank.
 struct Replica {
   std::vector<ModelState> models{};
-  /// By `Model::scale`: the states of loss scales, or empty.
+  /// The states of loss scales by `Model::scale`; may be empty.
   std::vector<std::string> scales{};
 
   friend bool operator==(const Replica&, const Replica&) = default;
@@ -39,7 +39,7 @@ struct Replica {
 void from_bytes(const std::string& bytes, Replica& replica);
 [[nodiscard]] std::uint64_t checksum(const ModelState& state);
 
-/// Where backward of a rank gives a number that is not finite.
+/// The place where a rank's backward computes a number that is not finite.
 struct Overflow {
   std::size_t parameter;
   std::size_t element;
@@ -54,12 +54,12 @@ class Gradients {
   Gradients(const Program& program, const Model& model, std::size_t number)
       : program_(program), model_(model), number_(number) {}
 
-  /// Adds to `gradient`.
+  /// Adds a parameter's gradient to `gradient`.
   void add(std::size_t parameter, std::span<const float> values,
            std::span<const std::int64_t> examples, std::span<float> gradient) const;
   /// False if backward does not reach the parameter in this step of this rank.
   [[nodiscard]] bool used(std::size_t parameter, const Epoch& epoch, int step, int rank) const;
-  /// Only with a loss scale.
+  /// The overflow in this step; only with a loss scale.
   [[nodiscard]] std::optional<Overflow> overflow(const Epoch& epoch, int step, int rank) const;
 
  private:
@@ -73,17 +73,17 @@ void apply(Parameter& parameter, std::span<const float> gradient, double learnin
            double momentum);
 
 [[nodiscard]] double norm_of(std::span<const std::span<float>> gradients);
-/// Throws Unexpected if the norm that Kolo returned is another one. If one is not finite, both are.
+/// Throws Unexpected if Kolo returned another norm. If one norm is not finite, both must be.
 void require_norm(double norm, double wanted, double tolerance = 1e-9);
 /// Scales gradients whose joint norm exceeds `max_norm`; exact for a norm below it.
 void clip(std::span<const std::span<float>> gradients, double max_norm);
-/// As above, if the gradients are parts of those that have this norm.
+/// The same for parts of gradients whose joint norm is `norm`.
 void clip(std::span<const std::span<float>> gradients, double max_norm, double norm);
 [[nodiscard]] double max_norm_of(const Program& program);
 
 class Reference {
  public:
-  /// Starts as kolo::broadcast_parameters does from the first rank of each set.
+  /// Starts with each set's first rank's weights, as after kolo::broadcast_parameters.
   Reference(const Program& program, int session_ranks, std::vector<Replica> replicas);
 
   void start();
@@ -106,7 +106,7 @@ class Reference {
                                           const std::vector<int>& ranks) const;
   [[nodiscard]] bool overflows(const Epoch& epoch, int step, std::size_t number,
                                const std::vector<int>& ranks) const;
-  /// The present ranks of the set that a rank is in.
+  /// The present ranks of the set to which a rank belongs.
   [[nodiscard]] std::vector<int> partners(const Epoch& epoch, int step, std::size_t number,
                                           int rank) const;
   void update_scales(const Epoch& epoch, int step);
@@ -118,9 +118,9 @@ class Reference {
   std::vector<Replica> replicas_;  // by rank
 };
 
-/// True if an exception in forward makes all ranks leave out this step.
+/// True if an exception in forward makes all ranks skip this step.
 [[nodiscard]] bool fails(const Program& program, const Epoch& epoch, int step);
-/// Where an event happens: ranks with fewer steps have not joined.
+/// The step of an event, before which no rank has joined.
 [[nodiscard]] int step_of(const Event& event, const Epoch& epoch);
 
 }  // namespace kolo::internal::journeys

@@ -26,20 +26,20 @@ class Unexpected : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Thrown by a rank that leaves its session by an exception.
+/// Thrown by a rank that leaves its session with an exception.
 struct Departure {};
 
 /// The current activity of this rank, which the watchdog prints.
 void set_stage(const std::string& stage);
-/// Ends the process unless it is called again within so many seconds.
+/// Ends the process unless this is called again within `seconds`.
 void watch(std::uint64_t seed, int rank, unsigned seconds);
-/// Watches from now on, for so many times as long.
+/// Restarts the watchdog with `times` times the timeout.
 void watch_again(unsigned times);
 
-/// Reports what is wrong and ends the process: the other ranks may be anywhere.
+/// Reports an error and ends the process, because the other ranks may be anywhere in the program.
 [[noreturn]] void fail(const std::string& what);
 
-/// Sets the variables of the settings. Before each session: each reads them.
+/// Sets the environment variables of the settings, which each session reads when it begins.
 void set_variables(const Program& program);
 
 /// A directory of this process for flight records.
@@ -64,10 +64,10 @@ class OpenSession {
   std::optional<Session> session_{};
 };
 
-/// The program's own handler of SIGUSR1, which calls the one that was there before it.
+/// The program's own handler of SIGUSR1, which calls the previous handler.
 class SignalHandler {
  public:
-  /// During a session.
+  /// Requires a session.
   SignalHandler();
   SignalHandler(const SignalHandler&) = delete;
   SignalHandler& operator=(const SignalHandler&) = delete;
@@ -77,7 +77,7 @@ class SignalHandler {
   static void require_record();
 };
 
-/// Child processes that live beside training.
+/// Child processes that exist during training.
 class Helpers {
  public:
   Helpers() = default;
@@ -90,10 +90,10 @@ class Helpers {
   std::vector<pid_t> children_{};
 };
 
-/// A child process that lives for some seconds more than this one, silently.
+/// Starts a child process that silently outlives this one by some seconds.
 void start_orphan();
 
-/// Threads that run collectives beside training, the same on all ranks.
+/// Threads that run collectives during training, the same ones on all ranks.
 class SideThreads {
  public:
   SideThreads(const Program& program, const std::string& epoch, int rank, int ranks);

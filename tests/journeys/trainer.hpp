@@ -38,13 +38,14 @@ class Trainer {
   virtual void zero_gradients() = 0;
   virtual void backward(const Pass& pass) = 0;
   virtual void synchronize() = 0;
-  /// After `synchronize`.
+  /// Clips gradients; called after `synchronize`.
   virtual void clip(double max_norm) = 0;
-  /// Gives up a step.
+  /// Discards the gradients of a step.
   virtual void discard() = 0;
-  /// With a loss scale, gradients that are not finite give the step up.
+  /// With a loss scale, gradients that are not finite skip the step.
   virtual void step(double learning_rate) = 0;
-  /// A backward pass that throws in a hook, on one rank or all; false if there are no hooks.
+  /// Runs a backward pass that throws in a hook, on one rank or on all; false if there are no
+  /// hooks.
   virtual bool throw_in_hook(const Event& event) = 0;
 };
 
@@ -52,7 +53,7 @@ class Trainer {
 class Scaler {
  public:
   virtual ~Scaler() = default;
-  /// After the steps of all its models.
+  /// Updates the scale after the steps of all its models.
   virtual void update() = 0;
   [[nodiscard]] virtual std::string state() const = 0;
   virtual void load_state(const std::string& state) = 0;
@@ -63,7 +64,7 @@ struct TrainerArguments {
   Model model;
   std::size_t number;
   int rank;
-  ProcessSet set;  // this rank may be no member
+  ProcessSet set;  // may lack this rank
   std::shared_ptr<CommunicationHook> hook{};
   std::shared_ptr<Scaler> scaler{};  // made by the same Maker
 };
@@ -78,14 +79,15 @@ struct Maker {
 [[nodiscard]] DistributedOptimizerOptions options_of(const TrainerArguments& arguments);
 /// The options of its ShardedOptimizer, if it has one.
 [[nodiscard]] Sharding sharding_of(const TrainerArguments& arguments);
-/// Collective in the set. The norm of all ranks' parts; exact.
+/// The exact norm of all ranks' parts. Collective in the set.
 [[nodiscard]] double joint_norm(std::span<const std::span<float>> parts,
                                 const TrainerArguments& arguments);
-/// Collective in the set. Gathers the ranks' parts of `whole`, of which this rank has its own.
+/// Gathers the ranks' parts into `whole`, which contains this rank's part. Collective in the set.
 void gather_parts(std::span<float> whole, const TrainerArguments& arguments);
 [[nodiscard]] std::string name_of_parameter(const Program& program, std::size_t index);
 
-/// With `power_sgd`, some parameters are matrices: its hook compresses no others.
+/// The shape of a parameter: with `power_sgd`, some are matrices, since its hook compresses no
+/// others.
 [[nodiscard]] Shape shape_of_parameter(const Program& program, int size);
 /// The hook of a model's optimizer; null if there is none.
 [[nodiscard]] std::shared_ptr<CommunicationHook> make_hook(const Program& program);

@@ -13,7 +13,7 @@
 
 namespace kolo::internal::messenger {
 
-/// 127.0.0.`last`
+/// The address 127.0.0.`last`.
 [[nodiscard]] inline transport::SocketAddress loopback(std::uint8_t last = 1) {
   transport::SocketAddress address;
   address.family = AF_INET;
@@ -28,13 +28,14 @@ namespace kolo::internal::messenger {
   return secret;
 }
 
-/// By default that of all programs. tests/messenger/verbs_double.cpp has another one.
+/// The provider under test: Kolo's default, unless the environment selects that of
+/// tests/messenger/verbs_double.cpp.
 [[nodiscard]] inline std::string provider_under_test() {
   const char* const named = std::getenv("KOLO_TEST_FABRIC_PROVIDER");
   return named == nullptr ? default_provider : named;
 }
 
-/// All ranks in this process, each connected by a thread of its own.
+/// All ranks in this process, each connected in a thread of its own.
 class FabricWorld {
  public:
   explicit FabricWorld(int ranks,
@@ -55,7 +56,8 @@ class FabricWorld {
     return addresses_;
   }
 
-  /// `secrets`: by rank, the number of its secret; 0 for the rest. Returns what each rank reports.
+  /// `secrets`: the number of each rank's secret, by rank; 0 for the rest. Returns each rank's
+  /// report.
   std::vector<std::string> connect(
       const std::vector<int>& secrets = {},
       const std::function<void(int rank)>& while_waiting = [](int) {}) {

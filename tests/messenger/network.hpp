@@ -16,8 +16,8 @@
 
 namespace kolo::internal::messenger {
 
-/// Calls `body` once for each rank that this process has, at once, each time with a messenger of
-/// its own. All of them are closed in good order afterwards.
+/// Calls `body` simultaneously for each rank of this process, each time with a messenger of its
+/// own. All messengers are closed orderly afterwards.
 void on_each_rank(const std::function<void(Messenger&)>& body);
 
 /// Transfers of one rank.
@@ -38,7 +38,7 @@ class Transfers {
     channel_.receive(peer, tag, data.data(), static_cast<std::int64_t>(data.size()),
                      {nullptr, &pending_});
   }
-  /// True if something is complete.
+  /// Returns true if a transfer has completed.
   bool step() {
     done_.clear();
     channel_.progress(done_);
@@ -47,7 +47,7 @@ class Transfers {
   }
   [[nodiscard]] int pending() const { return pending_; }
 
-  /// Until all are complete.
+  /// Steps until all transfers are complete.
   void finish() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (pending_ > 0) {
@@ -64,7 +64,7 @@ class Transfers {
   std::vector<Token> done_{};
 };
 
-/// Bytes that depend on who sends them, as which message, and where they stand.
+/// Bytes that depend on the sender, the message and the position.
 [[nodiscard]] inline std::vector<std::byte> pattern(int sender, int number, std::size_t bytes) {
   std::vector<std::byte> data(bytes);
   for (std::size_t i = 0; i < bytes; ++i)

@@ -9,7 +9,7 @@
 
 namespace kolo::internal::negotiation {
 
-/// Batches of operations "0", "1", ..., so many in each.
+/// A plan of operations "0", "1", ..., with `batches[i]` of them in batch i.
 inline PlanEntry plan_of(const std::vector<int>& batches, std::uint64_t epoch = 1) {
   PlanEntry entry{epoch, {}, std::chrono::milliseconds(20)};
   int next = 0;

@@ -26,7 +26,7 @@ inline Simulation::Options options_for(std::uint64_t seed, int max_ranks) {
   return options;
 }
 
-/// `test(simulation)` for each seed, until one fails.
+/// Calls `test(simulation)` for each seed, until one fails.
 inline void for_seeds(std::uint64_t seeds, int max_ranks,
                       const std::function<void(Simulation&)>& test, bool clocks_run = true) {
   for (std::uint64_t seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
@@ -44,7 +44,7 @@ inline std::uint64_t draw(Simulation& simulation, std::uint64_t below) {
 
 inline Key key_of(std::uint64_t number) { return {.name = "key" + std::to_string(number)}; }
 
-/// One step as a program makes it: every rank submits every key, most in the same order, and waits.
+/// One step of a program: every rank submits every key, most ranks in the same order, and waits.
 inline void step(Simulation& simulation, std::uint64_t keys,
                  const std::function<Descriptor(int rank, std::uint64_t key)>& descriptor,
                  const std::function<void(int rank, std::uint64_t key)>& before = {}) {

@@ -31,7 +31,7 @@ struct Outcome {
 /// A batch as one rank saw it.
 struct SeenBatch {
   std::uint64_t sequence;
-  RankSet ranks;  // that take part
+  RankSet ranks;  // participants
   std::vector<Key> keys;
   std::vector<Descriptor> descriptors;  // as this rank submitted them
   friend bool operator==(const SeenBatch&, const SeenBatch&) = default;
@@ -50,7 +50,7 @@ class Simulation {
     // The statuses of the ranks of a host, from the rank that reports for the host; none from the
     // others.
     std::function<std::vector<negotiation::RankStatus>(int rank)> statuses{};
-    bool replay = false;      // all ranks are on one node then
+    bool replay = false;      // then all ranks are on one node
     bool clocks_run = false;  // a little time passes now and then, on one rank at a time
   };
 
@@ -61,17 +61,17 @@ class Simulation {
   void submit(int rank, const Key& key, const Descriptor& descriptor);
   /// Later calls of the rank wait until its earlier calls are answered.
   void wait(int rank);
-  /// Queues a join; what is queued after it waits for its answer.
+  /// Queues a join; later calls wait for its answer.
   void join(int rank);
   void add_set(int rank, const RankSet& members);
   void remove_set(int rank, SetId set);
-  /// Queues that `rank` leaves, after what was queued before.
+  /// Queues the departure of `rank`, after the calls queued before.
   void leave(int rank, const std::string& reason = "of the test");
 
-  /// Makes events happen in random order until none is left, nor any that a plan waits for: time
-  /// passes as far as that.
+  /// Runs events in random order until none is left. If a plan waits for time, time passes as far
+  /// as the plan needs.
   void run();
-  /// Tells every rank the time, then runs.
+  /// Advances the clock of every rank, then runs.
   void pass_time(std::chrono::nanoseconds time);
 
   [[nodiscard]] int ranks() const { return static_cast<int>(nodes_.size()); }
@@ -79,12 +79,12 @@ class Simulation {
   [[nodiscard]] const std::vector<SeenBatch>& log(int rank) const { return at(rank).log; }
   [[nodiscard]] const std::vector<std::string>& reports(int rank) const { return at(rank).reports; }
   [[nodiscard]] bool ended(int rank) const { return at(rank).negotiator->ended(); }
-  /// Batches that came from plans.
+  /// The number of batches that came from plans.
   [[nodiscard]] std::uint64_t replayed(int rank) const { return at(rank).negotiator->replayed(); }
-  /// How many plans were begun.
+  /// The number of plans begun.
   [[nodiscard]] std::uint64_t plans() const { return at(0).negotiator->plans(); }
   [[nodiscard]] negotiation::Negotiator& negotiator(int rank) { return *at(rank).negotiator; }
-  /// True if all that was queued has happened.
+  /// True if all queued calls have happened.
   [[nodiscard]] bool finished() const;
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
   [[nodiscard]] std::mt19937_64& random() { return random_; }
@@ -105,7 +105,7 @@ class Simulation {
     std::vector<Outcome> outcomes;  // by ticket
     std::vector<SeenBatch> log;
     std::vector<std::string> reports;
-    std::deque<SetId> executing;  // the sets of batches that are not done
+    std::deque<SetId> executing;  // sets of batches in progress
     bool joined = false;
     int unanswered = 0;
     std::map<std::string, int> pending;  // keys without an answer
@@ -132,14 +132,14 @@ class Simulation {
   std::int64_t bytes_sent_ = 0;
 };
 
-/// A place on nodes of `per_node` ranks each.
+/// The nodes of ranks, with `per_node` ranks each.
 [[nodiscard]] std::vector<int> even_nodes(int ranks, int per_node);
 
 /// A sum of `elements` floats.
 [[nodiscard]] Descriptor floats(std::int64_t elements);
 
-/// Every submission has one answer, and any two ranks saw the batches that concern both in the same
-/// order, with the same content; every rank that takes part in a batch saw it.
+/// Checks that every submission has one answer, that any two ranks saw their common batches in the
+/// same order and with the same content, and that every participant of a batch saw it.
 void expect_consistent(const Simulation& simulation);
 
 }  // namespace kolo::internal::test

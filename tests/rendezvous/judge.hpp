@@ -27,7 +27,7 @@ class Judge {
   void on_contribution(ProcessId process, const Contribution& part);
   void on_leave(ProcessId process) { state_of(process).gone = true; }
   void on_closed(ProcessId process) { state_of(process).lost = true; }
-  /// Something has happened to the process, or its host, that may make it useless.
+  /// A fault has hit the process or its host, and may have made the process useless.
   void on_fault(ProcessId process) { state_of(process).at_fault = true; }
 
   // Actions of the server.
@@ -36,12 +36,12 @@ class Judge {
   void on_result(ProcessId process, const Result& result);
   void on_interruption(ProcessId process, const Interruption& interruption);
   void on_announcement(ProcessId process, const Announcement& announcement);
-  /// It refuses the process, or has it killed.
+  /// The server refuses the process, or has it killed.
   void on_lost(ProcessId process, const std::string& reason);
   void on_finish(int status);
 
-  /// After the last event. `faults`: something has happened; `done`: so many processes have
-  /// reached the last commit; `alive`: so many still run.
+  /// Checks the final state. `faults`: there were faults; `done`: the number of processes that have
+  /// reached the last commit; `alive`: the number of processes that still run.
   void conclude(bool faults, int done, int alive) const;
 
   [[nodiscard]] std::uint64_t generations() const { return rosters_.size(); }
@@ -56,13 +56,13 @@ class Judge {
 
  private:
   struct State {
-    std::optional<std::uint64_t> joined{};  // waits with this commit
+    std::optional<std::uint64_t> joined{};  // commit with which it waits
     GenerationNumber member_of = 0;
     bool lost = false;
     bool gone = false;
     bool at_fault = false;
   };
-  using Call = std::map<std::int32_t, Bytes>;  // what each rank has given
+  using Call = std::map<std::int32_t, Bytes>;  // contribution of each rank
 
   void check_new(const Roster& roster);
   void check_order(const Roster& roster) const;

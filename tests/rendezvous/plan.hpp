@@ -13,15 +13,15 @@ namespace kolo::internal::rendezvous {
 
 enum class FaultKind : std::uint8_t {
   kill,      // a process is killed
-  stop,      // for a while
-  fail,      // an exception
-  quit,      // ends with status 0, but without leaving
-  hang,      // does not come to the next meeting
-  agent,     // ends, and its processes with it
+  stop,      // a process stops for a while
+  fail,      // a process throws
+  quit,      // a process ends with status 0, but without leaving
+  hang,      // a process does not come to the next meeting
+  agent,     // an agent ends together with its processes
   cut,       // a host has no connection for a while
   removal,   // announced removal of a host
-  host,      // a new one
-  stranger,  // somebody connects who has no part in the job
+  host,      // a new host
+  stranger,  // a connection from outside of the job
   twin,      // a second agent of a host, perhaps of another job
 };
 inline constexpr int fault_kinds = 11;
@@ -38,9 +38,9 @@ struct Plan {
   std::vector<int> slots{};  // by host; the server is on the first
   std::uint64_t commits = 3;
   Time step{};
-  Time delay{};          // longest of a message
-  bool encodes = false;  // messages travel as bytes
-  bool rejoins = false;  // a process that is closed out tries to come back
+  Time delay{};          // maximum delay of a message
+  bool encodes = false;  // messages are encoded as bytes
+  bool rejoins = false;  // an excluded process tries to return
   std::vector<Fault> faults{};
   std::uint64_t seed = 0;
 };

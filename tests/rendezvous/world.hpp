@@ -18,12 +18,12 @@
 
 namespace kolo::internal::rendezvous {
 
-/// Times are virtual, and one thread does it all. A seed gives the same run again.
+/// Time is virtual, and there is one thread, so a seed always gives the same run.
 class World {
  public:
   explicit World(const Plan& plan);
 
-  /// Until nothing happens any more. Throws Violation.
+  /// Runs until no event is left. Throws Violation.
   void run();
 
   [[nodiscard]] const Judge& judge() const { return judge_; }
@@ -36,7 +36,7 @@ class World {
   enum class Stage : std::uint8_t { starting, joining, starting_session, training, done };
 
   struct Proc {
-    ProcessId id = 0;  // as the server has it
+    ProcessId id = 0;  // as the server knows it
     std::size_t host = 0;
     Link link = 0;
     Stage stage = Stage::starting;
@@ -48,10 +48,10 @@ class World {
     bool stopped = false;
     bool hangs = false;
     bool at_fault = false;
-    bool rejoins = false;  // it has tried to
+    bool rejoins = false;  // has tried to rejoin
     bool ended = false;
-    std::vector<SharedMessage> inbox{};          // while it is stopped
-    std::vector<std::function<void()>> later{};  // what it would do meanwhile
+    std::vector<SharedMessage> inbox{};          // messages received while it is stopped
+    std::vector<std::function<void()>> later{};  // actions postponed while it is stopped
   };
 
   struct Agent {
@@ -60,8 +60,8 @@ class World {
     Link link = 0;
     bool welcome = false;
     bool of_other_job = false;
-    bool from_start = false;  // welcome before the first session
-    Time refused_until{};     // it tries again
+    bool from_start = false;  // welcomed before the first session
+    Time refused_until{};     // time of the next attempt
     bool alive = true;
     bool to_go = false;
     Time heard{};
@@ -79,7 +79,7 @@ class World {
     Time last_down{};
   };
 
-  /// All members must come before any commits.
+  /// All members must arrive before any of them commits.
   struct Agreement {
     std::set<std::size_t> arrived{};
     bool change = false;

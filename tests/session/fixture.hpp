@@ -17,7 +17,7 @@
 
 namespace kolo::internal {
 
-/// Every test has a session of its own, among all ranks.
+/// A session for each test, among all ranks.
 class WithSession : public testing::Test {
  protected:
   Session session_;
@@ -56,7 +56,7 @@ E thrown_by(Function function) {
   return E("nothing");
 }
 
-/// How tests keep elements of the type in a vector.
+/// The type in which tests store elements in a vector.
 template <typename T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
@@ -73,7 +73,7 @@ ConstTensorView view_of(const std::vector<Stored<T>>& elements) {
   return {static_cast<const void*>(elements.data()), Shape(elements.size()), dtype<T>()};
 }
 
-/// As numbers, to be compared and printed.
+/// Elements as numbers, to compare and print them.
 template <typename S>
 std::vector<double> values_of(const std::vector<S>& elements) {
   std::vector<double> values;

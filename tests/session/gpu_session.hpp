@@ -28,7 +28,7 @@ inline std::string name_of_path(const testing::TestParamInfo<GpuPathTested>& inf
   return info.param == GpuPathTested::nccl ? "OverNccl" : "ThroughTheHost";
 }
 
-/// Each rank uses the GPU whose index is its own.
+/// Each rank uses the GPU with its rank as index.
 class GpuSession : public testing::TestWithParam<GpuPathTested> {
  protected:
   GpuSession() {
@@ -55,7 +55,7 @@ class GpuSession : public testing::TestWithParam<GpuPathTested> {
   [[nodiscard]] static Device device() { return {DeviceType::cuda, rank()}; }
   [[nodiscard]] static double sum_of_ranks() { return size() * (size() - 1) / 2.0; }
 
-  /// Memory on the GPU, which the user's stream fills some time.
+  /// Memory on the GPU, which the user's stream fills later.
   template <typename Value>
   float* make(std::int64_t elements, Value value) {
     auto* const tensor = static_cast<float*>(allocate(elements));
@@ -85,8 +85,8 @@ class GpuSession : public testing::TestWithParam<GpuPathTested> {
   std::shared_ptr<backend::FakeCuda> cuda_ = std::make_shared<backend::FakeCuda>(
       std::vector{0, 1, 2, 3}, 7, backend::FakeCuda::Clock::by_itself);
   std::shared_ptr<backend::FakeNcclWorld> world_{};
-  std::shared_ptr<backend::FakeNccl> nccl_{};  // null if tensors travel through the host
-  bool leaves_memory_ = false;                 // behind
+  std::shared_ptr<backend::FakeNccl> nccl_{};  // null if tensors are staged through the host
+  bool leaves_memory_ = false;                 // leaves memory unreleased
 
  private:
   backend::gpu::StreamHandle stream_ = nullptr;

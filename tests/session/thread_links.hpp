@@ -46,7 +46,7 @@ class ThreadWorld {
     return {std::move(places), rank};
   }
 
-  /// Where the ranks say what they do.
+  /// The places where the ranks publish their status.
   [[nodiscard]] std::vector<session::StatusBoard::Seat> seats() {
     std::vector<session::StatusBoard::Seat> seats;
     for (int rank = 0; rank < ranks_; ++rank)
@@ -54,34 +54,34 @@ class ThreadWorld {
     return seats;
   }
 
-  /// From now on this rank's backend can do nothing.
+  /// Makes this rank's backend fail from now on.
   void break_backend(int rank) { broken_ = rank; }
   [[nodiscard]] bool is_broken(int rank) const { return broken_ == rank; }
 
-  /// From now on this rank's backend cannot prepare a batch.
+  /// Makes this rank's backend unable to prepare batches from now on.
   void break_preparation(int rank) { cannot_prepare_ = rank; }
   [[nodiscard]] bool cannot_prepare(int rank) const { return cannot_prepare_ == rank; }
 
-  /// From now on each rank's driver calls `callback(rank)` before it starts a batch.
+  /// Makes each rank's driver call `callback(rank)` before it starts a batch.
   void before_batches(std::function<void(int rank)> callback) { callback_ = std::move(callback); }
   void call_back(int rank) const {
     if (callback_) callback_(rank);
   }
 
-  /// From now on no batch ends, until all are released.
+  /// Prevents batches from ending until all are released.
   void hold_batches() { held_ = true; }
   void release_batches() {
     held_ = false;
     for (const node::Doorbell& bell : bells_) bell.ring(node::WakeReason::data);
   }
-  /// Whether every rank has begun so many batches.
+  /// Whether every rank has begun `batches` batches.
   [[nodiscard]] bool have_begun(std::size_t batches) {
     const std::lock_guard lock(mutex_);
     const auto last = sums_.find(batches - 1);
     return last != sums_.end() && last->second.contributions == ranks_;
   }
 
-  /// All ranks make their periodic checks in their next pass.
+  /// Makes all ranks run their periodic checks in their next pass.
   void raise_alarms() {
     for (node::StatusPage& page : pages_) page.words().alarm.store(1, std::memory_order_release);
   }
@@ -95,7 +95,7 @@ class ThreadWorld {
     bell(to).ring();
   }
 
-  /// How many were sent so far.
+  /// The number of messages sent so far.
   [[nodiscard]] int messages() {
     const std::lock_guard lock(mutex_);
     return messages_;
@@ -118,7 +118,7 @@ class ThreadWorld {
     for (const node::Doorbell& bell : bells_) bell.ring(node::WakeReason::data);
   }
 
-  /// The sum, once every rank has contributed; else null. It stays where it is.
+  /// The sum, once every rank has contributed; otherwise null. Its address does not change.
   const std::vector<double>* result(std::size_t number) {
     const std::lock_guard lock(mutex_);
     const Sum& sum = sums_[number];
@@ -146,7 +146,7 @@ class ThreadWorld {
   std::map<std::size_t, Sum> sums_;  // by the batch's number: all ranks start the same batches
 };
 
-/// Sums of doubles, and barriers.
+/// A backend for sums of doubles and barriers, with its links and transport.
 class ThreadLinks : public session::Links, transport::Transport, backend::Backend {
  public:
   ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank)

@@ -24,11 +24,10 @@ struct DataCost {
   NicTraffic most{};  // the maximum of each count over all NICs
 };
 
-/// The memory of a host is plain memory. Work inside a host takes no time.
+/// Uses plain memory as the memory of a host. Work inside a host takes no time.
 class DataCluster {
  public:
-  /// `host_sizes`: the number of ranks of each host. `slot_bytes` as InterNodeBackend's arena has
-  /// it.
+  /// `host_sizes`: the number of ranks per host. `slot_bytes`: see the arena of InterNodeBackend.
   DataCluster(const std::vector<int>& host_sizes, const NetworkModel& model,
               std::int64_t slot_bytes = backend::InterNodeBackend::default_slot_bytes);
 
@@ -36,17 +35,17 @@ class DataCluster {
   [[nodiscard]] backend::InterNodeBackend& inter_node(int rank) const {
     return *ranks_[static_cast<std::size_t>(rank)].inter_node;
   }
-  /// From rank to rank.
+  /// The backend from rank to rank, without regard to hosts.
   [[nodiscard]] backend::MpiBackend& flat(int rank) const {
     return *ranks_[static_cast<std::size_t>(rank)].flat;
   }
-  /// How slices are reduced between hosts from now on.
+  /// Selects the algorithm between hosts.
   void use(backend::internode::InterNodeAlgorithm algorithm);
 
   /// A batch of this kind among all ranks, without tensors.
   [[nodiscard]] backend::Batch batch_of(const Descriptor& kind);
 
-  /// Runs an execution of each rank, all from the same moment on. Throws std::logic_error if they
+  /// Runs an execution on each rank, all starting at the same time. Throws std::logic_error if they
   /// do not end.
   DataCost run(const std::function<std::unique_ptr<backend::Execution>(int)>& start);
 
@@ -55,7 +54,7 @@ class DataCluster {
     void operator()(void* memory) const { std::free(memory); }
   };
   struct Rank {
-    std::unique_ptr<void, Free> memory{};  // zeros; the system provides what is written
+    std::unique_ptr<void, Free> memory{};  // zeros; the system provides only pages that are written
     std::unique_ptr<backend::shm::Arena> arena{};
     std::unique_ptr<backend::InterNodeBackend> inter_node{};
     std::unique_ptr<backend::MpiBackend> flat{};
@@ -64,7 +63,7 @@ class DataCluster {
   void make_host(int first, int size, std::int64_t slot_bytes);
 
   SimulatedNetwork network_;
-  // Nobody listens, so one bell serves all.
+  // One bell serves all ranks, because none waits for it.
   node::BellWord word_{};
   node::Doorbell bell_;
   std::vector<int> node_of_{};

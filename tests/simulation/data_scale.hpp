@@ -10,25 +10,25 @@
 
 namespace kolo::internal::simulation {
 
-/// Hosts of equally many ranks, with a tensor of f32 each.
+/// Hosts with the same number of ranks each; each rank has a tensor of f32.
 struct DataCase {
   int hosts = 2;
   int ranks_per_host = 8;
   std::int64_t bytes = 4;  // size of each rank's tensor
   /// The algorithm; if not set, a session's choice.
   std::optional<backend::internode::InterNodeAlgorithm> algorithm{};
-  /// One rank of each host is simulated and stands for all: each has an equal slice and they move
-  /// in step. So thousands of ranks fit into memory.
+  /// Simulates one rank per host, which stands for all: ranks of a host have equal slices and move
+  /// in lockstep. So thousands of ranks fit into memory.
   bool leaders_only = true;
-  bool flat = false;  // from rank to rank, each host having one
+  bool flat = false;  // from rank to rank, with one rank per host
 };
 
 /// Verifies every element on every simulated rank. Throws std::logic_error if one is wrong.
 [[nodiscard]] DataCost cost_of_allreduce(const DataCase& one, NetworkModel model);
 
-/// The bytes that each NIC has to send at least.
+/// The minimum number of bytes that each NIC must send.
 [[nodiscard]] double least_bytes(const DataCase& one);
-/// The time in which they pass a NIC.
+/// The time in which these bytes pass a NIC.
 [[nodiscard]] Time least_time(const DataCase& one, const NetworkModel& model);
 
 }  // namespace kolo::internal::simulation

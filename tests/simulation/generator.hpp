@@ -9,8 +9,8 @@
 
 namespace kolo::internal::simulation {
 
-/// Every submission of it gets an answer, if the rules are kept: either no rank leaves out anything
-/// that another waits for, or stalls are ended. In the end every rank leaves.
+/// Every submission of the program gets an answer if the rules are kept: either no rank omits an
+/// operation for which another waits, or stalls end the session. In the end every rank leaves.
 [[nodiscard]] Program make_program(std::uint64_t seed);
 
 }  // namespace kolo::internal::simulation

@@ -22,12 +22,12 @@ namespace kolo::internal::simulation {
 
 using campaign::Violation;
 
-/// Each of these throws Violation:
-///  - any two ranks see the batches that concern both in one order, with the same content, and all
-///    orders together have no cycle;
-///  - nothing is executed that one of its ranks has not submitted, in this form;
+/// Functions throw Violation unless these promises are kept:
+///  - any two ranks see their common batches in one order, with the same content, and all orders
+///    together have no cycle;
+///  - nothing is executed that one of its ranks has not submitted in this form;
 ///  - every submission has one answer;
-///  - every error is told alike to all whom it concerns, and names the ranks that caused it.
+///  - all ranks concerned get the same error, which names the ranks that caused it.
 class Judge {
  public:
   Judge(const Program& program, const std::vector<Operation>& operations, Ledger& ledger);
@@ -38,7 +38,7 @@ class Judge {
   void on_join(int rank) { at(rank).joins = true; }
   void on_leave(int rank) { at(rank).left = true; }
   void on_lost(int rank) { at(rank).lost = true; }
-  /// Everything has happened.
+  /// Checks the final state.
   void conclude() const;
 
   [[nodiscard]] std::uint64_t answers() const { return answers_; }
@@ -49,7 +49,7 @@ class Judge {
   struct RankState {
     bool left = false;
     bool lost = false;
-    bool joins = false;  // has joined at some time
+    bool joins = false;  // has ever joined
     bool join_failed = false;
     std::optional<std::uint64_t> last_batch{};
     std::vector<std::int64_t> last_to_join{};  // result of each round of joins
@@ -57,12 +57,13 @@ class Judge {
     std::map<Ticket, std::string> promised{};  // failures of which other ranks were told
   };
   struct Batch {
-    std::vector<std::pair<KeyNumber, int>> content;  // keys, and the operation of who came first
+    // keys, and the operation as the first rank saw it
+    std::vector<std::pair<KeyNumber, int>> content;
     RankSet ranks;
     int seen = 0;
     int count = 0;
   };
-  /// Why a set is broken.
+  /// The reason why a set is broken.
   struct Cause {
     FailureKind kind;
     RankSet ranks;
@@ -94,7 +95,7 @@ class Judge {
   bool small_;
   std::vector<RankState> ranks_;
   std::map<SetId, RankSet> sets_;
-  std::unordered_map<std::uint64_t, Batch> batches_;  // that not all have seen
+  std::unordered_map<std::uint64_t, Batch> batches_;  // batches that some ranks have not seen yet
   std::map<SetId, Cause> causes_;
   std::vector<std::int64_t> last_to_join_;
   std::uint64_t answers_ = 0;

@@ -23,8 +23,8 @@ class Ledger {
     pending,   // not answered
     executed,  // in a batch
     failed,
-    answered,  // by a number
-    lost,      // its session was ended by the loss of a rank
+    answered,  // with a number
+    lost,      // the loss of a rank ended its session
   };
   struct Submission {
     KeyNumber key;
@@ -54,7 +54,7 @@ class Ledger {
     pending[static_cast<std::size_t>(key)] = static_cast<std::int32_t>(own.size());
     return own.size() - 1;
   }
-  /// The ticket of what `rank` has pending under `key`.
+  /// The ticket of the pending operation of `rank` under `key`.
   [[nodiscard]] std::optional<Ticket> pending(int rank, KeyNumber key) const {
     const std::vector<std::int32_t>& pending = pending_[static_cast<std::size_t>(rank)];
     if (pending.size() <= static_cast<std::size_t>(key) ||
@@ -62,7 +62,7 @@ class Ledger {
       return std::nullopt;
     return static_cast<Ticket>(pending[static_cast<std::size_t>(key)] - 1);
   }
-  /// Null if the rank made no such submission.
+  /// Returns null if the rank made no such submission.
   [[nodiscard]] const Submission* find(int rank, Ticket ticket) const {
     const std::vector<Submission>& own = submissions_[static_cast<std::size_t>(rank)];
     return ticket < own.size() ? &own[ticket] : nullptr;
@@ -70,13 +70,13 @@ class Ledger {
   [[nodiscard]] const std::vector<Submission>& of(int rank) const {
     return submissions_[static_cast<std::size_t>(rank)];
   }
-  /// It was pending.
+  /// Changes the state of a pending submission.
   void settle(int rank, Ticket ticket, State state) {
     Submission& submission = submissions_[static_cast<std::size_t>(rank)][ticket];
     submission.state = state;
     pending_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(submission.key)] = 0;
   }
-  /// All that the rank has pending is lost; what it had submitted is still known.
+  /// Marks all pending submissions of the rank as lost; they remain in the ledger.
   void lose(int rank) {
     std::vector<Submission>& own = submissions_[static_cast<std::size_t>(rank)];
     for (std::size_t ticket = 0; ticket < own.size(); ++ticket)

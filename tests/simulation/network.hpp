@@ -16,9 +16,9 @@
 
 namespace kolo::internal::simulation {
 
-/// LogGP: what a message costs. A NIC sends one message after another, and receives one after
-/// another at the same time; a message passes the sender's NIC, the wire and the receiver's NIC, of
-/// which the last two overlap with the first.
+/// The LogGP cost model of messages. A NIC sends one message after another, and at the same time
+/// receives one after another. A message passes the sender's NIC, the wire and the receiver's NIC;
+/// the last two overlap with the first.
 struct NetworkModel {
   Time latency{2000};        // from NIC to NIC
   Time overhead{300};        // a rank's time per message that it sends or receives
@@ -37,10 +37,10 @@ struct NicTraffic {
   std::int64_t bytes_received = 0;
 };
 
-/// Nothing is dropped, and ranks do not fail.
+/// Messages are never dropped, and ranks never fail.
 class SimulatedNetwork {
  public:
-  /// `host_of` has the host of each rank, from 0 on. Ranks of one host share a NIC.
+  /// `host_of`: the host of each rank. Ranks of one host share a NIC.
   SimulatedNetwork(const NetworkModel& model, std::vector<int> host_of);
   ~SimulatedNetwork();
   SimulatedNetwork(const SimulatedNetwork&) = delete;
@@ -50,8 +50,9 @@ class SimulatedNetwork {
   [[nodiscard]] int size() const { return static_cast<int>(host_of_.size()); }
   [[nodiscard]] const std::vector<NicTraffic>& traffic() const { return traffic_; }
 
-  /// Gives all ranks turns until nothing more can happen. In a turn `step(rank)` is called until it
-  /// is false: the rank waits. Returns the virtual time from the first turn to the last event.
+  /// Gives all ranks turns until nothing more can happen. In a turn, `step(rank)` is called until
+  /// it returns false, which means that the rank waits. Returns the virtual time from the first
+  /// turn to the last event.
   Time run(const std::function<bool(int)>& step);
 
  private:
@@ -69,7 +70,7 @@ class SimulatedNetwork {
     }
   };
   struct Rank {
-    Time clock{};  // its processor is busy until then
+    Time clock{};  // time until which the rank's processor is busy
     Time turn_at = Time::max();
     std::unique_ptr<RankMessenger> messenger{};
   };

@@ -17,24 +17,24 @@ using Time = std::chrono::nanoseconds;
 /// An operation that ranks submit.
 struct Operation {
   std::string name{};  // empty: without a name
-  int set = 0;         // the world, or from 1 on one of `Program::sets`
+  int set = 0;         // the world, or the index of one of `Program::sets` plus 1
   Descriptor descriptor{};
 };
 
 struct Act {
   enum class Kind : std::uint8_t {
     compute,  // for `time`
-    submit,   // operation `what`, when an earlier one under its key is answered
-    insist,   // the same, but if an earlier one is pending it is refused
-    wait,     // until all that was submitted is answered
-    meet,     // until all ranks are here: a place to count from
+    submit,   // operation `what`, after an earlier one under its key is answered
+    insist,   // the same, but it is refused if an earlier one is pending
+    wait,     // until all submissions are answered
+    meet,     // until all ranks meet: costs are counted from here
     leave,
     die,
   };
   Kind kind = Kind::compute;
   int what = 0;
   Time time{};
-  int group = 0;  // acts of several ranks that belong together
+  int group = 0;  // number of a group of acts of several ranks
 };
 
 using Script = std::vector<Act>;
@@ -45,21 +45,21 @@ struct Settings {
   int arity = 8;
   std::int64_t fusion_threshold = 64 << 20;
   std::int64_t cache_capacity = 8192;
-  bool board = false;  // plans are followed; all ranks are on one host
+  bool board = false;  // ranks follow plans; all ranks are on one host
   Time stall_warning{};
   Time stall_shutdown{};
-  // A message takes the latency and its bytes' time, and at random up to `jitter` times that
-  // longer; sender and receiver are busy for `cost_of_message` with each.
+  // A message takes the latency plus the time of its bytes, randomly lengthened by up to `jitter`
+  // times that; sender and receiver are busy for `cost_of_message` with each message.
   Time latency_in_host{1000};
   Time latency_between_hosts{5000};
   double bytes_per_ns = 10;
   double jitter = 0;
   Time cost_of_message{};
-  Time wake{};  // a rank takes its turn at most so long after something has happened
+  Time wake{};  // maximum time from an event to the rank's turn
   // A batch takes this after all its ranks have started it.
   Time data_latency{};
   double data_bytes_per_ns = 10;
-  double compute_jitter = 0;  // computing takes at random up to so many times longer
+  double compute_jitter = 0;  // maximum random lengthening of computing, as a factor
 };
 
 struct Program {
@@ -75,7 +75,7 @@ struct Program {
   [[nodiscard]] bool stalls_end() const { return settings.stall_shutdown.count() > 0; }
 };
 
-/// For people.
+/// Describes the program.
 [[nodiscard]] std::string to_string(const Program& program);
 
 }  // namespace kolo::internal::simulation

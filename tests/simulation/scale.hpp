@@ -17,19 +17,20 @@ struct Gradient {
   Shape shape;
 };
 
-/// One kind of step, as all ranks together made it.
+/// The cost of one kind of step, over all ranks.
 struct StepCost {
   int ranks = 0;
-  std::string step;  // "first": names are new; "steady": they come again; "one": of a single tensor
-  Traffic root{};    // traffic of rank 0
+  // "first": names are new; "steady": names repeat; "one": a single tensor.
+  std::string step;
+  Traffic root{};                 // traffic of rank 0
   std::int64_t max_messages = 0;  // maximum of any rank, sent and received
   std::int64_t max_bytes = 0;
   std::uint64_t batches = 0;
   Time tail{};   // from the last submission of any rank to the last answer of any
-  int hops = 0;  // messages one after another
+  int hops = 0;  // length of the longest chain of messages
 };
 
-/// How long messages take, and what lies between submissions.
+/// The time of messages, and the time between submissions.
 struct ClusterModel {
   int ranks_per_host = 8;
   int arity = 8;
@@ -42,17 +43,19 @@ struct ClusterModel {
   std::uint64_t seed = 1;
 };
 
-/// How many gradients each layer has, from the last layer to the first. A layer's names are the
-/// same up to the last dot.
+/// The number of gradients of each layer, from the last layer to the first. Names of a layer are
+/// equal up to the last dot.
 [[nodiscard]] std::vector<std::size_t> layers_of(const std::vector<Gradient>& gradients);
 
-/// The gradients come in reverse order, those of a layer at once, spread over the time of backward.
-/// Batches cost no time, so that nothing hides what the control messages cost.
+/// The cost of the tree. Gradients are submitted in reverse order, those of a layer at once, spread
+/// over the time of backward. Batches take no time, so that they do not hide the cost of control
+/// messages.
 [[nodiscard]] std::vector<StepCost> cost_of_tree(const std::vector<Gradient>& gradients, int ranks,
                                                  const ClusterModel& model);
 
-/// All ranks under rank 0. In cycles of at least a millisecond, in step, every rank sends it what
-/// has become ready, be it nothing, and gets from it what is ready everywhere.
+/// The cost of a star, with all ranks directly below rank 0. In cycles of at least a millisecond,
+/// every rank sends rank 0 its newly ready gradients, possibly none, and receives those that are
+/// ready everywhere.
 [[nodiscard]] std::vector<StepCost> cost_of_star(const std::vector<Gradient>& gradients, int ranks,
                                                  const ClusterModel& model);
 

@@ -9,11 +9,12 @@
 
 namespace kolo::internal::simulation {
 
-/// Runs the program. What it broke, if anything.
+/// Runs the program and returns the violation, if there is one.
 [[nodiscard]] std::optional<Violation> violation_of(const Program& program);
 
-/// The least that was found within about `runs` runs: without ranks, groups of acts, single acts
-/// (where stalls are ended: else others might wait for them rightly) and delays that do not matter.
+/// The smallest program found within about `runs` runs: without irrelevant ranks, groups of acts,
+/// delays and single acts. Single acts are removed only if stalls end the session, because
+/// otherwise ranks might rightly wait for them.
 [[nodiscard]] Program shrink(Program program, const Violation& violation, int runs = 2000);
 
 }  // namespace kolo::internal::simulation

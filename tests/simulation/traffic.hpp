@@ -20,12 +20,12 @@ struct Traffic {
   [[nodiscard]] std::int64_t bytes() const { return bytes_sent + bytes_received; }
 };
 
-/// Between two places where all ranks met.
+/// The traffic between two meetings of all ranks.
 struct Phase {
   Time begun{};
-  Time submitted{};  // when the last submission of all was made
-  Time ended{};      // when the last answer of all was there
-  int hops = 0;      // the longest chain of messages, one sent after another was received
+  Time submitted{};  // time of the last submission of any rank
+  Time ended{};      // time of the last answer to any rank
+  int hops = 0;      // longest chain of messages, each sent after the previous one was received
   std::uint64_t batches = 0;
   std::vector<Traffic> traffic{};  // by rank
 };

@@ -21,8 +21,8 @@
 
 namespace kolo::internal::simulation {
 
-/// A rank's driver takes turns as the session's coordinator does: submissions, then messages, then
-/// what is to be sent and executed. Here shared memory, the network and data only cost time.
+/// A rank's driver takes turns like the session's driver: submissions, then messages, then sending
+/// and executing. Shared memory, the network and data only cost time.
 class World {
  public:
   explicit World(const Program& program);
@@ -30,10 +30,11 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// Until nothing is left to happen. Throws Violation.
+  /// Runs until no event is left. Throws Violation.
   void run();
 
-  /// By `meet`: from the start to the first, between any two, and from the last to the end.
+  /// The phases between calls of `meet`: from the start to the first, between any two, and from the
+  /// last to the end.
   [[nodiscard]] const std::vector<Phase>& phases() const { return phases_; }
   [[nodiscard]] const Judge& judge() const { return judge_; }
   [[nodiscard]] std::uint64_t plans() const { return ranks_.front()->negotiator->plans(); }
@@ -62,7 +63,7 @@ class World {
     std::optional<negotiation::Negotiator> negotiator;
     negotiation::TreePosition place;
     std::size_t next = 0;  // act
-    bool blocked = false;  // until something is answered
+    bool blocked = false;  // until an operation is answered
     bool joined = false;
     bool wants_to_leave = false;
     bool has_left = false;
@@ -73,8 +74,8 @@ class World {
     int unanswered = 0;  // or answered and not executed yet
     Time timer = Time::max();
     Time busy_until{};
-    Time last_up{};    // arrival at the parent of what was sent last
-    Time last_down{};  // arrival here of what the parent sent last
+    Time last_up{};    // arrival at the parent of the last message sent to it
+    Time last_down{};  // arrival here of the parent's last message
     int hops = 0;
     std::int64_t copies_owed = 0;  // copies of the parent's messages still to be sent to children
     std::vector<Ticket> submitted;
@@ -101,7 +102,7 @@ class World {
   void die(int rank);
   void lose(int rank);
 
-  // Its driver.
+  // The rank's driver.
   void ask_for_turn(int rank);
   void turn(int rank);
   int read_messages(int rank);
@@ -124,13 +125,13 @@ class World {
   EventQueue queue_;
   Ledger ledger_;
   Judge judge_;
-  std::map<SetId, RankSet> members_;  // as ranks were told
+  std::map<SetId, RankSet> members_;  // as reported to the ranks
   std::vector<std::uint64_t> words_;  // words of the board
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<Message> messages_;  // under way
+  std::vector<Message> messages_;  // in flight
   std::vector<std::size_t> free_messages_;
   std::vector<Ticket> turn_tickets_;    // submissions of the rank in its turn
-  std::vector<Message> turn_messages_;  // the same
+  std::vector<Message> turn_messages_;  // messages of the rank in its turn
   std::unordered_map<std::uint64_t, Start> starts_;
   std::vector<Phase> phases_;
   int meeting_ = 0;

@@ -11,17 +11,18 @@ namespace kolo::internal::soak {
 
 /// Resources at one moment, in bytes except for the descriptors.
 struct Footprint {
-  std::int64_t resident = 0;  // without free memory that the allocator has kept
-  std::int64_t shared = 0;    // the part of it that is shared memory
+  std::int64_t resident = 0;  // without free memory that the allocator keeps
+  std::int64_t shared = 0;    // the part that is shared memory
   std::int64_t descriptors = 0;
   std::int64_t dev_shm = 0;  // used by all processes of the machine
 };
 
-/// First returns free memory to the system. Throws std::runtime_error if there is no /proc.
+/// Returns free memory to the system, then measures. Throws std::runtime_error if there is no
+/// /proc.
 [[nodiscard]] Footprint measure_footprint();
 
-/// Footprints over time. The first tenth is warm-up, in which caches fill. The last third must not
-/// hold more than the first third after the warm-up, plus a margin.
+/// Footprints over time. The first tenth is a warm-up, in which caches fill. The last third must
+/// not use more than the first third after the warm-up, plus a margin.
 class Watch {
  public:
   /// The margins.
@@ -35,12 +36,12 @@ class Watch {
 
   struct Summary {
     Footprint first{};
-    Footprint early{};  // the most in the third after the warm-up, or what came first after it
-    Footprint most{};   // after the warm-up
-    Footprint late{};   // the most in the last third, or the last
+    Footprint early{};  // maximum in the third after the warm-up, or the first value after it
+    Footprint most{};   // maximum after the warm-up
+    Footprint late{};   // maximum in the last third, or the last value
     Footprint last{};
   };
-  /// Throws std::runtime_error if there is nothing from after the warm-up.
+  /// Throws std::runtime_error if there is no value after the warm-up.
   [[nodiscard]] Summary summary() const;
 
  private:

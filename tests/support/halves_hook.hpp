@@ -19,11 +19,11 @@ namespace kolo::internal {
 /// Sums f64 copies of f32 and f64 gradients in two halves, one after the other.
 class HalvesHook : public CommunicationHook {
  public:
-  /// Where it throws.
+  /// The place where the hook throws.
   enum class Place : std::uint8_t { nowhere, reduce, first, second, last };
 
   Place throws = Place::nowhere;
-  std::string throws_for{};  // this bucket, or all
+  std::string throws_for{};  // bucket for which it throws; empty: all
   std::multiset<std::string> reduced{};
 
   [[nodiscard]] std::string description() const override { return "halves"; }
@@ -75,7 +75,7 @@ class HalvesHook : public CommunicationHook {
     }
   }
   static void write(const std::vector<double>& values, const GradientBucket& bucket) {
-    // Once, so that sums of integers stay exact.
+    // Applied once, so that sums of integers stay exact.
     const double scale = bucket.prescale * bucket.postscale;
     auto from = values.begin();
     for (const TensorView& view : bucket.tensors) {

@@ -9,8 +9,8 @@
 
 namespace kolo::internal {
 
-/// Calls `test` once with each vector instruction set of this machine, as if it had no better one.
-/// If Kolo is not compiled for an instruction set, it uses its scalar code.
+/// Calls `test` once with each vector instruction set of this machine, as if there were no better
+/// one. If Kolo is not compiled for an instruction set, it uses its scalar code.
 template <typename Test>
 void for_each_instruction_set(Test test) {
   struct Restore {

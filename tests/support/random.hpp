@@ -10,7 +10,7 @@
 
 namespace kolo::internal::campaign {
 
-/// After Sebastiano Vigna's splitmix64 (public domain).
+/// The mixer of Sebastiano Vigna's splitmix64 (public domain).
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -29,7 +29,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  /// From 0 to `count - 1`.
+  /// A number from 0 to `count - 1`.
   [[nodiscard]] std::size_t below(std::size_t count) {
     state_ = mixed(state_);
     return static_cast<std::size_t>(state_ % count);

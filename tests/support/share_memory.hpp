@@ -11,7 +11,7 @@
 
 namespace kolo::internal::node {
 
-/// The ranks of `comm`, which are all of one host.
+/// Exchanges inboxes among the ranks of `comm`, which are all on one host.
 inline FdExchangeGroup exchange_inboxes(MPI_Comm comm, std::uint64_t own) {
   FdExchangeGroup group;
   int size = 1;

@@ -29,7 +29,7 @@ inline bool with_mpi() {
 #endif
 }
 
-/// The number in a variable that kolorun has set.
+/// The number in a variable set by kolorun; `otherwise` if it is not set.
 inline int number_of_kolorun(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
   return text == nullptr ? otherwise : std::atoi(text);
@@ -57,14 +57,15 @@ inline int world_size() {
   return number_of_kolorun("WORLD_SIZE", 1);
 }
 
-/// Under kolorun: a path that the ranks have in common, and no other job. There is nothing there.
+/// Under kolorun, a path that the ranks of this job share. No file exists there.
 inline std::string path_of_job(const std::string& name) {
   const char* const secret = std::getenv("KOLO_RENDEZVOUS_SECRET");
   const std::string job = secret == nullptr ? std::to_string(::getpid()) : secret;
   return (std::filesystem::temp_directory_path() / ("kolo-" + name + '-' + job)).string();
 }
 
-/// Under kolorun: a file to which each rank adds a byte at each meeting, until it has those of all.
+/// Under kolorun, a file to which each rank appends a byte at each meeting, and then waits for the
+/// bytes of all ranks.
 class Meetings {
  public:
   Meetings()
@@ -83,7 +84,7 @@ class Meetings {
         throw std::runtime_error("a rank has not come to a meeting of all within 60 s");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    ::unlink(path_.c_str());  // all have opened it
+    ::unlink(path_.c_str());  // all ranks have opened it
   }
 
  private:
@@ -92,7 +93,8 @@ class Meetings {
   off_t expected_ = 0;
 };
 
-/// Returns when all ranks have called it. Independent of Kolo; in and out of sessions.
+/// Returns when all ranks have called it. Does not use Kolo, and works inside and outside of
+/// sessions.
 inline void wait_for_all() {
 #ifdef KOLO_TEST_MPI
   if (with_mpi()) {

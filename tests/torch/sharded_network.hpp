@@ -15,7 +15,8 @@ namespace optim = ::torch::optim;
 using testing::HasSubstr;
 using Tensors = std::vector<::torch::Tensor>;
 
-// Parameters of odd sizes, one smaller than the number of ranks, and one in another memory order.
+// Parameters of odd sizes, one of them smaller than the number of ranks, and one in another memory
+// order.
 struct Network : nn::Module {
   explicit Network(std::uint64_t seed = 1) {
     ::torch::manual_seed(seed);
@@ -49,8 +50,8 @@ void usual_step(Network& network, Optimizer& optimizer, int step) {
   optimizer.step();
 }
 
-// Runs the same training with each kind of optimizer; all give the same bits, after each step.
-// `run(network, optimizer, step)` is one step of it.
+// Runs the same training with each kind of optimizer; all must give the same bits after each step.
+// `run(network, optimizer, step)` runs one step.
 template <typename Base, typename Options, typename Run>
 void expect_same_training(const Options& base, const Run& run,
                           const DistributedOptimizerOptions& options = {}, int steps = 6) {
@@ -102,7 +103,7 @@ inline std::string refusal_of(const std::function<void()>& call) {
   return error_of<InvalidArgument>(call).what();
 }
 
-// Each `stride`th rank, below `end`.
+// Every `stride`th rank below `end`.
 inline std::vector<int> ranks_by(int stride, int end) {
   std::vector<int> ranks;
   for (int rank = 0; rank < end; rank += stride) ranks.push_back(rank);

@@ -31,7 +31,7 @@ inline ::torch::Tensor parameter(std::vector<double> values) {
 
 inline ::torch::Tensor values(std::vector<double> list) { return ::torch::tensor(list, f64); }
 
-// The gradient of each element grows by `factor`.
+// Runs backward such that the gradient of each element grows by `factor`.
 inline void backward(const ::torch::Tensor& tensor, double factor) {
   (tensor * factor).sum().backward();
 }
@@ -62,7 +62,7 @@ inline bool same_bits(const ::torch::Tensor& a, const ::torch::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
 }
 
-// All elements of all tensors, one after the other.
+// The concatenation of all tensors' elements.
 inline ::torch::Tensor flat(const std::vector<::torch::Tensor>& tensors) {
   std::vector<::torch::Tensor> pieces;
   for (const auto& tensor : tensors) pieces.push_back(tensor.detach().reshape({-1}));

@@ -30,7 +30,7 @@ CheckpointError checkpoint_error_of(const Action& action) {
   return {CheckpointFault::io, {}, ""};
 }
 
-// Rank 0's directory; the other ranks have none.
+// A fixture with a directory on rank 0; the other ranks have none.
 class Checkpoints : public WithSession {
  protected:
   Checkpoints() {

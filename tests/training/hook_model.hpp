@@ -78,7 +78,7 @@ class WithHookModel : public WithSession {
     EXPECT_EQ(least, bits);
   }
 
-  /// Fails if an element differs by more than that from the expected one.
+  /// Fails if an element differs by more than `tolerance` from the expected one.
   void expect_near(const std::vector<Values>& expected, double tolerance) const {
     EXPECT_LE(largest_difference(expected, model_.all), tolerance);
   }

@@ -21,7 +21,7 @@ namespace kolo::internal::transport {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// Nothing here takes so long.
+// A timeout that no test reaches.
 constexpr std::chrono::nanoseconds too_long = 30s;
 
 inline SocketAddress loopback() {
@@ -38,7 +38,7 @@ inline Secret make_secret(int seed) {
   return secret;
 }
 
-/// Two connected sockets that do not block: the caller's, and that of who was called.
+/// Two connected sockets in non-blocking mode: the connecting one, and the accepted one.
 inline std::pair<node::FileDescriptor, node::FileDescriptor> make_connection() {
   const Listeners listeners({loopback()});
   PeerConnector called(0, make_secret(0), listeners, {{1, "b"}}, {});
@@ -51,7 +51,7 @@ inline std::pair<node::FileDescriptor, node::FileDescriptor> make_connection() {
   return {std::move(caller.take().at(0).socket), std::move(called.take().at(0).socket)};
 }
 
-/// Bytes that depend on who sends them, as which message, and where they stand.
+/// Bytes that depend on the sender, the message and the position.
 inline Message pattern(int sender, int number, std::size_t bytes) {
   Message message(bytes);
   for (std::size_t i = 0; i < bytes; ++i)

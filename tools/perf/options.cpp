@@ -15,7 +15,7 @@ namespace perf {
 namespace {
 
 constexpr const char* description =
-    "Measures Kolo's collectives beside those of MPI, on the same buffers and in the same run, and "
+    "Measures Kolo's collectives and those of MPI, on the same buffers and in the same run, and "
     "verifies every result.\n\n"
     "  mpirun -np 4 kolo-perf --operation allreduce,allgather --sizes 4,64K,16M\n"
     "  mpirun -np 4 kolo-perf --gradients resnet50 --iterations 20 --json\n\n"
@@ -49,12 +49,14 @@ struct Flags {
 };
 
 void add_what(CLI::App& app, Flags& flags, Options& options) {
-  CLI::Option* const operation = app.add_option("--operation", flags.operations,
-                                                "What to measure: " + join_names(operation_names))
-                                     ->delimiter(',')
-                                     ->capture_default_str();
+  CLI::Option* const operation =
+      app.add_option("--operation", flags.operations,
+                     "Operations to measure: " + join_names(operation_names))
+          ->delimiter(',')
+          ->capture_default_str();
   CLI::Option* const sizes =
-      app.add_option("--sizes", flags.sizes, "Sizes in bytes; see docs/performance.md for which")
+      app.add_option("--sizes", flags.sizes,
+                     "Sizes in bytes; docs/performance.md has the meaning per operation")
           ->delimiter(',')
           ->capture_default_str();
   CLI::Option* const smallest =
@@ -77,7 +79,7 @@ void add_what(CLI::App& app, Flags& flags, Options& options) {
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--reduce-op", flags.reduce_op,
-                 "How elements are combined: " + join_names(reduce_op_names))
+                 "Reduction operator: " + join_names(reduce_op_names))
       ->capture_default_str();
 }
 

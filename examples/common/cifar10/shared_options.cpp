@@ -11,21 +11,21 @@ namespace cifar10 {
 void add_shared_options(CLI::App& app, SharedOptions& options, const Minimums& minimums) {
   const auto from = [](int least) { return CLI::Range(least, 1'000'000); };
   app.add_option("--data-dir", options.data_dir,
-                 "Where CIFAR-10's binary files are; a generated stand-in is used without it");
-  app.add_option("--epochs", options.epochs, "How often each image is seen")
+                 "Directory of CIFAR-10's binary files; without it, images are generated");
+  app.add_option("--epochs", options.epochs, "Number of passes over the images")
       ->check(from(minimums.epochs))
       ->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "Images per rank and step")
       ->check(from(minimums.batch_size))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of all random numbers")->capture_default_str();
-  app.add_option("--limit", options.limit, "Train on the first images only; 0: on all")
+  app.add_option("--seed", options.seed, "Seed of all random numbers")->capture_default_str();
+  app.add_option("--limit", options.limit, "Number of images to train on; 0: all")
       ->check(from(0))
       ->capture_default_str();
-  app.add_option("--stand-in-size", options.stand_in_size, "How many images to generate")
+  app.add_option("--stand-in-size", options.stand_in_size, "Number of images to generate")
       ->check(from(minimums.stand_in_size))
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads of each rank")
+  app.add_option("--threads", options.threads, "Threads per rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
 }

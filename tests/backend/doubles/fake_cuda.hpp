@@ -24,12 +24,12 @@
 
 namespace kolo::internal::backend {
 
-/// Fails a call when it is told to: shared by the doubles of a rank.
+/// Makes planned calls fail; shared by the doubles of a rank.
 class Faults {
  public:
-  /// The call of this name fails, after so many that do not.
+  /// Makes the call of this name fail after `after` successful calls.
   void plan(const std::string& call, int after = 0) { planned_[call] = after; }
-  /// Throws BackendError if this one is to fail.
+  /// Throws BackendError if this call is planned to fail.
   void pass(const std::string& call);
   [[nodiscard]] const std::map<std::string, int>& counts() const { return counts_; }
 
@@ -44,51 +44,51 @@ void transfer_on_host(const gpu::Segment& segment);
 
 class FakeCuda : public gpu::Runtime {
  public:
-  /// Returns false while it cannot be done yet; then it is called again.
+  /// Returns false while the work cannot be done yet; then it is called again.
   using Work = std::function<bool()>;
 
-  /// Whether work is done by a thread of the double's own, or by `advance` alone.
+  /// Whether a thread of the double does the work, or only `advance`.
   enum class Clock : std::uint8_t { by_hand, by_itself };
 
-  /// GPUs with these numbers, which no other process should have unless it shares them.
+  /// A process with the GPUs of these numbers, which other processes have only if they share them.
   FakeCuda(std::vector<int> gpus, std::uint64_t seed, Clock clock = Clock::by_hand);
   ~FakeCuda() override;
   FakeCuda(const FakeCuda&) = delete;
   FakeCuda& operator=(const FakeCuda&) = delete;
 
-  /// One attempt to do the next thing of a random stream. True if it was done.
+  /// Tries the next work of a random stream. Returns true if it was done.
   bool advance();
   /// Errors of the caller, and resources that were not released.
   [[nodiscard]] std::vector<std::string> complaints() const;
   void complain(const std::string& text);
 
-  /// An error of a kernel, which the process keeps: nothing more is done, and every later call
+  /// An error of a kernel, which the process keeps: no more work is done, and every later call
   /// fails.
   void break_down(const std::string& error);
   [[nodiscard]] bool is_broken() const;
-  /// Likewise, and a complaint.
+  /// The same, with a complaint.
   void fault(const std::string& text);
 
-  /// Held while work is done.
+  /// Locked while work is done.
   [[nodiscard]] std::recursive_mutex& mutex() const { return mutex_; }
   void enqueue(gpu::StreamHandle stream, Work work);
-  /// Without faults or delay, for the tests themselves.
+  /// Allocates memory without planned faults or delay, for the tests themselves.
   [[nodiscard]] std::byte* make_memory(std::size_t bytes);
   [[nodiscard]] bool is_memory(const void* begin, std::size_t bytes) const;
-  /// Once the GPU is idle, for which cudaFree would wait.
+  /// Frees memory once the GPU is idle, without waiting as cudaFree does.
   void free_memory(std::byte* memory);
-  /// At once: what touches it later is an error.
+  /// Frees memory immediately: later accesses are errors.
   void unmap_memory(std::byte* memory) { give_back(memory, false); }
 
-  /// Makes it a stream that is captured into a graph. Complains about calls that invalidate it.
+  /// Begins to capture the stream into a graph. Complains about calls that invalidate the capture.
   void begin_capture(gpu::StreamHandle stream);
   void end_capture(gpu::StreamHandle stream);
-  /// As cudaStreamPerThread.
+  /// The double of cudaStreamPerThread.
   [[nodiscard]] static gpu::StreamHandle per_thread_stream();
 
   Faults faults{};
   gpu::Versions reported{13000, 13000};
-  /// So many copies to the host are done; later ones wait until there may be more.
+  /// The maximum number of copies to the host; later copies wait until the limit is raised.
   int max_copies_to_host = std::numeric_limits<int>::max();
   bool has_kernels = true;
   /// The size of the device's memory.
@@ -121,7 +121,7 @@ class FakeCuda : public gpu::Runtime {
   void launch(const gpu::TransferTable& table, gpu::StreamHandle stream) override;
 
   [[nodiscard]] int launches() const { return launches_; }
-  /// The most of the device's memory that was allocated at a time.
+  /// The peak of allocated device memory.
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }
 
  private:
@@ -143,18 +143,18 @@ class FakeCuda : public gpu::Runtime {
     int device;
     std::deque<Work> work{};
     bool capturing = false;
-    bool destroyed = false;  // its work is still done
+    bool destroyed = false;  // work that is queued is still done
   };
 
-  /// Fails if it was planned, or after a fault.
+  /// Throws if the call is planned to fail, or after a fault.
   void pass(const char* call);
   void run();
   [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
   void give_back(std::byte* memory, bool pinned);
   [[nodiscard]] bool is_busy() const;
-  /// Waits until the GPU is done, as cudaFree does.
+  /// Waits until the GPU is idle, as cudaFree does.
   void wait_until_idle(const char* call);
-  /// A call that invalidates captures unless the thread's mode is relaxed.
+  /// Checks a call that invalidates captures unless the thread's mode is relaxed.
   void pass_captures(const char* call);
   [[nodiscard]] bool captures() const;
   [[nodiscard]] Number id_of(gpu::StreamHandle handle);
@@ -175,10 +175,10 @@ class FakeCuda : public gpu::Runtime {
   std::vector<gpu::StreamHandle> unused_handles_{};  // handles of destroyed streams, for reuse
   std::map<Number, Event> events_{};
   std::map<const std::byte*, Memory> memory_{};
-  std::vector<std::byte*> freed_{};  // until the GPU is idle
+  std::vector<std::byte*> freed_{};  // memory to free when the GPU is idle
   std::size_t bytes_ = 0;            // allocated bytes of the device
   std::size_t peak_bytes_ = 0;
-  std::string broken_{};  // the error that the process keeps
+  std::string broken_{};  // error of the process, which it keeps
   Number next_ = 16;
   int launches_ = 0;
   int copies_to_host_ = 0;

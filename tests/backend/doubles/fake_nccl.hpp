@@ -18,36 +18,36 @@
 
 namespace kolo::internal::backend {
 
-/// One rank's, as unkind as NCCL: the handle of a communicator that is shrunk is null until the
-/// parent is ready, and is written through the pointer that the caller gave; an abort waits for
-/// kernels, and in vain for those of a communicator that is not aborted with it; the end of a
-/// communicator waits for its other ranks to end it, or to be lost; ranks register memory in the
-/// same order and use the same places of it.
+/// The double of one rank, as strict as NCCL. The handle of a communicator that is being shrunk is
+/// null until the parent is ready, and is then written through the caller's pointer. An abort waits
+/// for kernels, and hangs on kernels of a communicator that is not aborted too. Destroying a
+/// communicator waits for its other ranks to destroy it, or to be lost. Ranks must register memory
+/// in the same order and use the same places in it.
 class FakeNccl : public nccl::Library {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
       : shared_world_(std::move(world)), world_(*shared_world_), cuda_(std::move(cuda)) {}
 
-  /// A communicator is ready after so many looks at it, at its parent while it is shrunk; negative:
-  /// never.
+  /// The number of polls until a communicator is ready, or its parent during a shrink; negative:
+  /// never ready.
   int looks_at_init = 3;
   /// The parent of a communicator that is shrunk reports itself ready this many times before the
   /// child's handle is written.
   int looks_without_child = 1;
-  /// Calls of `abort` do nothing, and do not return, until this is false.
+  /// While true, calls of `abort` do nothing and do not return.
   std::atomic<bool> holds_aborts = false;
-  /// Nor those of `make_unique_id`.
+  /// The same for calls of `make_unique_id`.
   std::atomic<bool> holds_ids = false;
-  /// So is a group; negative: never.
+  /// The number of polls until a group is ready; negative: never ready.
   int looks_at_group = 1;
   int reported_version = 22809;
-  /// Once a rank has aborted, the others' `state` throws, and `abort` does not wait for other
-  /// ranks. NCCL promises neither, nor that their kernels end.
+  /// If true, then after a rank has aborted, `state` throws on the others, and their `abort` does
+  /// not wait for other ranks. NCCL promises neither, nor that the kernels of other ranks end.
   bool notices_aborts = true;
-  /// From now on `state` throws this.
+  /// Makes `state` throw this error from now on.
   void fail_later(const std::string& error);
 
-  [[nodiscard]] int communicators() const;  // that are alive
+  [[nodiscard]] int communicators() const;  // live communicators
   [[nodiscard]] int inits() const;
   [[nodiscard]] int shrinks() const;
   [[nodiscard]] int aborts() const;
@@ -82,29 +82,29 @@ class FakeNccl : public nccl::Library {
                nccl::StreamHandle stream) override;
 
  private:
-  /// A communicator that is made of another.
+  /// A communicator derived from another.
   struct Child {
     nccl::CommHandle* handle = nullptr;  // the caller's handle
     NcclClique* clique = nullptr;
     int size = 0;
     int rank = 0;
-    int looks_left = 0;  // at the parent, ready, before the handle is written
+    int looks_left = 0;  // polls of the ready parent before the handle is written
   };
   struct Comm {
     NcclClique* clique = nullptr;
     int rank = 0;
     int looks_left = 0;
-    std::uint64_t collectives = 0;                                       // that were called
+    std::uint64_t collectives = 0;                                       // collectives called
     std::map<int, std::uint64_t> sends{};                                // by peer
     std::map<int, std::uint64_t> receives{};                             // by peer
-    std::shared_ptr<int> under_way = std::make_shared<int>(0);           // groups that are not done
-    std::map<std::vector<int>, int> shrinks{};                           // by who was left out
-    std::vector<std::pair<const std::byte*, std::size_t>> registered{};  // in their order
+    std::shared_ptr<int> under_way = std::make_shared<int>(0);           // groups in progress
+    std::map<std::vector<int>, int> shrinks{};                           // by excluded ranks
+    std::vector<std::pair<const std::byte*, std::size_t>> registered{};  // in order of registration
     std::vector<const void*> deregistered{};
-    /// Children whose handles are written when this is ready or aborted.
+    /// Children whose handles are written when this communicator is ready or aborted.
     std::vector<Child> children{};
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
-    std::vector<FakeCuda::Work> launching{};  // groups that are not on the stream yet
+    std::vector<FakeCuda::Work> launching{};  // groups that are not in the stream yet
     nccl::StreamHandle stream = nullptr;
   };
 
@@ -116,10 +116,10 @@ class FakeNccl : public nccl::Library {
   [[nodiscard]] static bool children_have_joined(const Comm& comm);
   [[nodiscard]] static std::string place_of(const Comm& comm, const void* memory);
   [[nodiscard]] static std::string places_of(const Comm& comm, const NcclCollective& collective);
-  /// Tells the kernels to end. False if the communicator has ended.
+  /// Tells the kernels to end. Returns false if the communicator has ended.
   bool begin_to_abort(nccl::CommHandle handle, std::vector<std::shared_ptr<int>>& under_way);
   void wait_for_kernels(const std::vector<std::shared_ptr<int>>& under_way);
-  /// Null if the communicator has ended.
+  /// Returns null if the communicator has ended.
   [[nodiscard]] const NcclClique* begin_to_destroy(nccl::CommHandle handle);
   static void leave_others(const Comm& comm);
   void wait_for_others(const NcclClique& clique, const char* call);

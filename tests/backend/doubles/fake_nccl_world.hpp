@@ -12,12 +12,12 @@
 
 namespace kolo::internal::backend {
 
-/// Its members need the mutex. Complaints are this process's.
+/// All members require the mutex. Complaints are kept per process.
 class FakeNcclWorld {
  public:
-  /// For ranks of this process.
+  /// A world for ranks of this process.
   FakeNcclWorld() = default;
-  /// For the ranks of all `processes` that give this name.
+  /// A world for the ranks of all `processes` that give this name.
   FakeNcclWorld(const std::string& name, int processes) : mapping_(name, processes) {}
 
   /// The world of the processes that mpirun started together, or of this process without mpirun.
@@ -26,11 +26,13 @@ class FakeNcclWorld {
 
   [[nodiscard]] SharedMutex& mutex() const { return mapping_.memory().mutex; }
   [[nodiscard]] nccl::UniqueId make_id();
-  /// Another rank has joined the communicator with this id.
+  /// Adds a rank to the communicator with this id.
   [[nodiscard]] NcclClique& join(const nccl::UniqueId& id, int size);
-  /// A rank's communicator has ended. After the last one the clique must not be used.
+  /// Ends a rank's part of a communicator. The clique must not be used after its last rank has
+  /// left.
   static void leave(NcclClique& clique);
-  /// The id of what is made of `parent`: the same for all ranks that ask for the same turn.
+  /// The id of a communicator derived from `parent`, equal for all ranks that ask for the same
+  /// turn.
   [[nodiscard]] nccl::UniqueId child(NcclClique& parent, std::uint32_t excluded, int turn);
 
   void complain(const std::string& text) { complaints_.push_back(text); }
@@ -56,7 +58,7 @@ struct NcclCollective {
   int root = 0;
 };
 
-/// Where a kernel runs. All outlive it.
+/// The place where a kernel runs. All references must outlive it.
 struct NcclPlace {
   FakeNcclWorld& world;
   FakeCuda& cuda;
@@ -64,8 +66,8 @@ struct NcclPlace {
   int rank;
 };
 
-/// Work for a stream. `number`: of the earlier collectives of this rank in the communicator; of the
-/// earlier messages on the channel.
+/// Work for a stream. `number` counts the earlier collectives of this rank in the communicator, or
+/// the earlier messages on the channel.
 [[nodiscard]] FakeCuda::Work collective_kernel(const NcclPlace& place,
                                                const NcclCollective& collective,
                                                const NcclCall& call, std::uint64_t number);

@@ -16,7 +16,8 @@
 
 namespace kolo::internal::backend {
 
-/// Between threads and processes. If a process ends that has locked it, the others go on.
+/// A mutex between threads and processes. If a process ends while it holds the mutex, the others
+/// continue.
 class SharedMutex {
  public:
   void init();
@@ -28,7 +29,7 @@ class SharedMutex {
   pthread_mutex_t mutex_;
 };
 
-/// All of a collective that must be alike on all ranks.
+/// The parts of a collective that must be equal on all ranks.
 struct NcclCall {
   std::array<char, 160> name;
   std::array<char, 160> places;  // in registered memory
@@ -39,9 +40,9 @@ struct NcclCall {
 struct NcclSlot {
   static constexpr std::int64_t chunk_bytes = std::int64_t{64} << 10;
 
-  std::uint64_t collectives;  // that it has done
-  std::uint64_t deposited;    // rounds for which it has given its chunk
-  std::uint64_t taken;        // rounds of which it has used all chunks
+  std::uint64_t collectives;  // collectives done by this rank
+  std::uint64_t deposited;    // rounds for which it has written its chunk
+  std::uint64_t taken;        // rounds of which it has read all chunks
   NcclCall call;
   std::array<std::byte, chunk_bytes> chunk;
 };
@@ -50,18 +51,18 @@ struct NcclSlot {
 struct NcclChannel {
   static constexpr std::int64_t chunk_bytes = std::int64_t{16} << 10;
 
-  std::uint64_t sends;     // that are done
-  std::uint64_t receives;  // that are done
+  std::uint64_t sends;     // completed sends
+  std::uint64_t receives;  // completed receives
   std::uint64_t deposited;
   std::uint64_t taken;
   std::int64_t message_bytes;
   std::array<std::byte, chunk_bytes> chunk;
 };
 
-/// A communicator as its ranks have it in common.
+/// The state of a communicator that its ranks share.
 struct NcclClique {
   static constexpr std::size_t max_ranks = 8;
-  /// That is made of this one.
+  /// A communicator derived from this one.
   struct Child {
     std::uint64_t number;  // 0: none
     std::uint32_t excluded;
@@ -83,11 +84,11 @@ struct NcclClique {
 struct NcclMemory {
   SharedMutex mutex;
   std::uint64_t ids;
-  int processes;  // that have mapped it
+  int processes;  // processes that have mapped the memory
   std::array<NcclClique, 64> cliques;
 };
 
-/// Maps memory; only what is touched takes any.
+/// Maps memory; the system provides only pages that are touched.
 class NcclMapping {
  public:
   /// Memory of this process alone.

@@ -6,7 +6,7 @@
 
 namespace retinanet {
 
-/// 10 pixels wide and high, and `x` to the right: overlaps the unmoved one by (10 - x) / (10 + x).
+/// A box of 10 by 10 pixels at `x`. It overlaps the box at 0 by (10 - x) / (10 + x).
 inline Box moved(double x) { return {x, 0, x + 10, 10}; }
 
 }  // namespace retinanet
