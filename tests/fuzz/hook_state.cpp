@@ -17,8 +17,8 @@ using Hook = std::shared_ptr<CommunicationHook>;
 
 /// The states of a hook in a checkpoint.
 struct HookState {
-  StateDict shared;
-  StateDict own;
+  StateDict state;
+  StateDict per_rank;
 
   friend bool operator==(const HookState&, const HookState&) = default;
 };
@@ -38,7 +38,7 @@ bool loads(Make make, Load load) {
   }
   const HookState loaded = states_of(first);
   const Hook second = make();
-  second->load_state(loaded.shared);
+  second->load_state(loaded.state);
   second->load_per_rank_state(loaded.per_rank);
   require(states_of(second) == loaded, "a state is another one when it is loaded again");
   return true;

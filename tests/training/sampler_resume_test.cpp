@@ -58,7 +58,7 @@ class Ranks {
     return samplers_[0].state();
   }
 
-  void load(const std::string& state) {
+  void load_state(const std::string& state) {
     for (DistributedSampler& sampler : samplers_) sampler.load_state(state);
   }
 
