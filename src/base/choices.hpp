@@ -7,12 +7,12 @@
 namespace kolo::internal {
 
 /// The transport of data between CPUs of one host.
-enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
+enum class CpuOperations : std::uint8_t { automatic, shm, mpi, last = mpi };
 
 /// What carries data between hosts.
-enum class Network : std::uint8_t { automatic, fabric, mpi };
+enum class Network : std::uint8_t { automatic, fabric, mpi, last = mpi };
 
 /// The transport of tensors on GPUs.
-enum class GpuOperations : std::uint8_t { automatic, nccl, staged };
+enum class GpuOperations : std::uint8_t { automatic, nccl, staged, last = staged };
 
 }  // namespace kolo::internal

@@ -18,6 +18,7 @@ enum class FailureKind : std::uint8_t {
   stalled,    // ranks did not do their part in time
   shut_down,  // this rank's session was shut down, or the process set removed
   backend,    // an error of this rank; to the others it is a rank that has left
+  last = backend,
 };
 
 struct Failure {

@@ -32,6 +32,7 @@ enum class EventKind : std::uint8_t {
   peer_left,   // another has left; the note names it
   stall,       // an operation was reported as late, or given up for it
   fault,       // the session cannot go on
+  last = fault,
 };
 
 /// As files have it.

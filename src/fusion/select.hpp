@@ -11,7 +11,8 @@
 
 namespace kolo::internal::fusion {
 
-/// Alltoalls, string broadcasts, barriers and operations that ask for it are executed alone.
+/// True if the operation gets a batch of its own: its type does not fuse, it has no tensors, or it
+/// asks for one.
 [[nodiscard]] bool travels_alone(const Descriptor& descriptor);
 
 /// True if the two can travel as one batch: neither travels alone, and they have the same type,

@@ -14,19 +14,11 @@ namespace {
 /// next batch.
 constexpr int batches_under_way = 2;
 
-/// Reductions, allgathers and barriers are defined among the ranks that are present.
 bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
-  switch (descriptor.type) {
-    case OperationType::alltoall:
-    case OperationType::reducescatter: return absent.empty();
-    case OperationType::broadcast:
-    case OperationType::broadcast_string: return !absent.contains(descriptor.root);
-    case OperationType::allreduce:
-    case OperationType::allgather:
-    case OperationType::barrier:
-    case OperationType::join:
-    case OperationType::add_process_set:
-    case OperationType::remove_process_set: break;
+  switch (traits_of(descriptor.type).needs) {
+    case NeededRanks::none: return true;
+    case NeededRanks::root: return !absent.contains(descriptor.root);
+    case NeededRanks::all: return absent.empty();
   }
   return true;
 }

@@ -162,9 +162,7 @@ class Operation {
     if (on_answer_) on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
       for (internal::backend::BatchTensor& member : members_) member.ready = nullptr;
-    if (descriptor_.type != internal::OperationType::allgather &&
-        descriptor_.type != internal::OperationType::alltoall)
-      return;
+    if (!internal::traits_of(descriptor_.type).allocates) return;
     for (internal::backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 

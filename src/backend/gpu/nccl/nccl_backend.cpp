@@ -14,7 +14,7 @@ namespace kolo::internal::backend::nccl {
 
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
-  if (type != OperationType::allreduce && type != OperationType::reducescatter) return true;
+  if (!traits_of(type).reduces) return true;
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {
     return can_reduce(batch.kind.op, tensor->dtype);
   });
