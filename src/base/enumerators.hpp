@@ -9,13 +9,11 @@
 
 namespace kolo::internal {
 
-/// The last enumerator of an enumeration whose values are 0, 1, 2 and so on. An internal
-/// enumeration declares it as an alias, `last`; a public one has a specialization.
+/// The last enumerator of an enumeration whose values are 0, 1, 2 and so on. An internal enumeration
+/// declares it as an alias, `last`; a public one has a specialization here, DType in dtype.hpp.
 template <typename Enumeration>
 inline constexpr Enumeration last_enumerator = Enumeration::last;
 
-template <>
-inline constexpr DType last_enumerator<DType> = DType::boolean;
 template <>
 inline constexpr DeviceType last_enumerator<DeviceType> = DeviceType::cuda;
 template <>

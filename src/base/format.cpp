@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 
+#include "base/dtype.hpp"
 #include "base/enumerators.hpp"
 
 namespace kolo::internal {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is recorded of an operation's life, in a fixed size, and the ring that keeps the last of it.
+// Recorded events, each of a fixed size, and the ring that keeps the last ones.
 #pragma once
 
 #include <array>
@@ -19,23 +19,23 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
 enum class EventKind : std::uint8_t {
-  submitted,   // an operation, on this rank
-  started,     // a batch: all its ranks have agreed on it
-  packing,     // of a batch, for so long; while phases are measured
-  reducing,    //
-  unpacking,   //
-  finished,    // an operation
-  failed,      // an operation
-  plan_begun,  //
-  plan_ended,  //
-  leaving,     // this rank leaves the session
-  peer_left,   // another has left; the note names it
-  stall,       // an operation was reported as late, or given up for it
-  fault,       // the session cannot go on
+  submitted,  // this rank submitted an operation
+  started,    // a batch: all its ranks have agreed on it
+  packing,    // a phase of a batch and its duration, while phases are measured
+  reducing,   // the same
+  unpacking,  // the same
+  finished,   // an operation
+  failed,     // an operation
+  plan_begun,
+  plan_ended,
+  leaving,    // this rank leaves the session
+  peer_left,  // another rank has left; the note names it
+  stall,      // an operation was reported as late, or failed because it was late
+  fault,      // the session cannot continue
   last = fault,
 };
 
-/// As files have it.
+/// The name in files.
 [[nodiscard]] constexpr std::string_view to_string(EventKind kind) {
   constexpr auto names = std::to_array<std::string_view>(
       {"submitted", "started", "packing", "reducing", "unpacking", "finished", "failed",
@@ -49,13 +49,13 @@ inline constexpr std::uint64_t no_batch = std::numeric_limits<std::uint64_t>::ma
 
 struct Event {
   TimePoint time{};
-  std::uint64_t batch = no_batch;  // its number, the same on all ranks
-  // Of an operation which one of its name, from 0, or its number if it has no name. Of a batch how
-  // many operations. Of a phase its nanoseconds. Of a plan how many there were.
+  std::uint64_t batch = no_batch;  // the number of the batch, the same on all ranks
+  // An operation: its index among those of its name, or its number if it has no name. A batch: the
+  // number of operations. A phase: nanoseconds. A plan: the number of plans so far.
   std::uint64_t count = 0;
   std::int64_t bytes = 0;
-  std::uint32_t name = no_name;  // in the table of names
-  std::uint32_t round = 0;       // of counting: joins begin a new one
+  std::uint32_t name = no_name;  // index in the table of names
+  std::uint32_t round = 0;       // of counting; a join begins a new round
   std::uint32_t set = 0;
   EventKind kind = EventKind::submitted;
   OperationType type = OperationType::barrier;
@@ -63,7 +63,35 @@ struct Event {
 };
 static_assert(sizeof(Event) <= 48);
 
-/// The last events, in memory that is taken once. Not thread-safe.
+/// The recorder's data about an operation, stored in the operation until that is done.
+struct Tag {
+  TimePoint submitted{};
+  std::uint64_t count = 0;  // as in Event
+  std::uint32_t name = no_name;
+  std::uint32_t round = 0;
+  std::uint64_t losses = 0;  // `name` is valid until the name table's losses exceed this
+  std::uint32_t track = 0;   // in the timeline number `timeline`
+  std::uint32_t timeline = 0;
+  std::int64_t bytes = 0;
+  OperationType type = OperationType::barrier;
+  DType dtype = DType::u8;  // of the first tensor
+};
+
+struct StartedBatch {
+  std::uint64_t number = 0;
+  std::int64_t set = 0;
+  OperationType type = OperationType::barrier;
+  DType dtype = DType::u8;
+  std::size_t operations = 0;
+  std::int64_t bytes = 0;
+};
+
+struct BatchTimes {
+  TimePoint agreed{};
+  TimePoint done{};
+};
+
+/// The last events, in memory that is allocated once. Not thread-safe.
 class EventRing {
  public:
   /// Keeps the last `capacity` events; none if that is 0.
@@ -77,10 +105,10 @@ class EventRing {
   }
 
   [[nodiscard]] std::size_t capacity() const { return events_.size(); }
-  /// How many were ever pushed.
+  /// The number of events that were ever pushed.
   [[nodiscard]] std::uint64_t total() const { return total_; }
 
-  /// Calls `use(event)` for those that are kept, oldest first.
+  /// Calls `use(event)` for the events that are kept, oldest first.
   template <typename Use>
   void for_each(Use use) const {
     const bool full = total_ >= events_.size();

@@ -49,11 +49,11 @@ bool NcclBackend::has_parent(const std::vector<int>& ranks) {
 void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
   const auto parent = parent_of(ranks);
   if (parent != entries_.end()) {
-    entries_.try_emplace(ranks, group_, parent->second.communicator, ranks, options_.init_timeout);
+    entries_.try_emplace(ranks, group_, parent->second.communicator, ranks, settings_.nccl_timeout);
     return;
   }
   const auto own = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
-  entries_.try_emplace(ranks, group_, ranks, own, id, options_.init_timeout);
+  entries_.try_emplace(ranks, group_, ranks, own, id, settings_.nccl_timeout);
 }
 
 /// Ranks join one after the other, so all ranks of a communicator have taken part in the batches of
