@@ -29,7 +29,7 @@ constexpr std::string_view end_marker = "<!-- kolo-settings: end -->\n";
 
 std::string code(std::string_view text) { return fmt::format("`{}`", text); }
 
-/// What a value may be, and the default; as the columns of the document have them.
+/// The possible values and the default, as the document's columns show them.
 struct Columns {
   std::string values;
   std::string initially;

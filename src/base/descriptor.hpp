@@ -60,11 +60,11 @@ struct Descriptor {
   Compression compression = Compression::none;
   AverageOver average_over = AverageOver::all;
   bool alone = false;        // travels in a batch of its own
-  int root = -1;             // of the world
+  int root = -1;             // a rank of the world
   Device device{};           // the CPU or `own_gpu`
-  std::int64_t step = 0;     // of the optimizer that submitted it
-  RankSet ranks{};           // of the process set to be made
-  std::int64_t removed = 0;  // the process set to be removed
+  std::int64_t step = 0;     // the step of the submitting optimizer
+  RankSet ranks{};           // the members of a process set to add
+  std::int64_t removed = 0;  // the process set to remove
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };

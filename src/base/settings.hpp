@@ -24,7 +24,7 @@ namespace kolo::internal {
 /// The transport of data between CPUs of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi, last = mpi };
 
-/// What carries data between hosts.
+/// The transport of data between hosts.
 enum class Network : std::uint8_t { automatic, fabric, mpi, last = mpi };
 
 /// The transport of tensors on GPUs.

@@ -55,11 +55,11 @@ struct Event {
   std::uint64_t count = 0;
   std::int64_t bytes = 0;
   std::uint32_t name = no_name;  // index in the table of names
-  std::uint32_t round = 0;       // of counting; a join begins a new round
+  std::uint32_t round = 0;       // counting restarts in a new round after each join
   std::uint32_t set = 0;
   EventKind kind = EventKind::submitted;
   OperationType type = OperationType::barrier;
-  DType dtype = DType::u8;  // of the first tensor
+  DType dtype = DType::u8;  // the first tensor's
 };
 static_assert(sizeof(Event) <= 48);
 
@@ -74,7 +74,7 @@ struct Tag {
   std::uint32_t timeline = 0;
   std::int64_t bytes = 0;
   OperationType type = OperationType::barrier;
-  DType dtype = DType::u8;  // of the first tensor
+  DType dtype = DType::u8;  // the first tensor's
 };
 
 struct StartedBatch {

@@ -26,7 +26,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What breaks because another rank is lost may be noticed before the loss itself.
+// Consequences of the loss of a rank may be noticed before the loss itself.
 constexpr std::chrono::seconds patience{1};
 
 std::atomic<bool> running{false};

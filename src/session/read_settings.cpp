@@ -19,7 +19,7 @@ namespace {
 
 /// A value as the user wrote it.
 struct Source {
-  std::string name;  // of the setting, in messages
+  std::string name;  // the setting in messages
   std::string text;
   bool meant_for_kolo = true;  // false for the variable of another library
 };

@@ -121,7 +121,7 @@ void find_absent(const Records& records, const std::vector<Waiting>& waiting,
   }
 }
 
-/// What the ranks submitted under one key, where it differs.
+/// Keys under which the ranks submitted different operations.
 void find_mismatches(const Records& records, std::vector<Finding>& findings) {
   std::map<Key, std::map<std::string, std::vector<int>>> variants;
   for (const Record& record : records)

@@ -88,7 +88,7 @@ class Router : public Backend {
  public:
   struct Options {
     std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // then NCCL is left behind
-    std::int64_t chunk_bytes = gpu::min_chunk_bytes;                   // of staged batches
+    std::int64_t chunk_bytes = gpu::min_chunk_bytes;                   // chunks of staged batches
   };
   /// Looks for NCCL, at the first GPU tensor. May throw BackendError, or return null.
   using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;
@@ -117,7 +117,7 @@ class Router : public Backend {
 
  private:
   class Deferred;
-  /// Of the ranks of a batch.
+  /// The agreement of the ranks of a batch.
   struct Agreement {
     Agreement(Backend& cpu, const Batch& batch, const gpu::GpuInfo& info)
         : ranks(batch.ranks), infos(cpu, batch, 0, std::as_bytes(std::span(&info, 1))) {}

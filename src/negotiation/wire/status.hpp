@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is doing, as it reports to the other ranks.
+// The status of a rank, as it reports it to the other ranks.
 #pragma once
 
 #include <algorithm>

@@ -34,7 +34,7 @@ class HealthChecks {
   /// True if checks are due, or another rank of this host has raised the alarm.
   [[nodiscard]] bool are_due(TimePoint now) { return now >= next_ || board_.take_alarm(); }
 
-  /// What the driver has done so far.
+  /// The work of the driver so far.
   struct Progress {
     std::uint64_t submitted = 0;  // operations
     std::uint64_t finished = 0;   // operations
@@ -84,7 +84,7 @@ class HealthChecks {
   HeartbeatMonitor heartbeat_;
   Watch watch_;
   Progress progress_{};
-  TimePoint now_{};  // of these checks
+  TimePoint now_{};  // the time of these checks
   TimePoint next_{};
   TimePoint last_{};
   std::optional<TimePoint> interrupted_at_{};

@@ -21,7 +21,7 @@ class HeartbeatMonitor {
   /// enough for ranks below to notice a silence within the limits of `settings`.
   HeartbeatMonitor(int parent, const Settings& settings, TimePoint now);
 
-  /// What to send to the ranks below; nothing between heartbeats.
+  /// The heartbeat to send to the ranks below, if one is due.
   [[nodiscard]] std::optional<negotiation::Heartbeat> next(TimePoint now);
 
   /// A heartbeat has come from the rank above.

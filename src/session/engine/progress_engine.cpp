@@ -61,7 +61,7 @@ bool ProgressEngine::progress() {
     if (checks_.are_due(now_)) {
       // In a timeline, batches that start below must not start before others have ended above.
       now_ = std::chrono::steady_clock::now();
-      // What the program has submitted by now is not late, so no plan must end because of it.
+      // Operations that the program has submitted by now are not late: no plan must end for them.
       negotiator_.set_time(now_);
       moved |= submit();
       if (failed()) return true;

@@ -125,7 +125,7 @@ class ProgressEngine {
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_{};  // from the queue just now; null once submitted
   int rank_;
-  int ranks_;                 // of the world
+  int ranks_;                 // the size of the world
   std::vector<int> edges_{};  // the neighbors in the tree
   WorkInProgress work_{};
   HealthChecks checks_;

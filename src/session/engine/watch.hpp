@@ -14,7 +14,7 @@
 
 namespace kolo::internal::session {
 
-/// What this rank waits for. It becomes a failure if it lasts.
+/// Something that this rank waits for. The wait becomes a failure if it lasts.
 struct PendingWait {
   std::string what;    // the waiting thing: `batch 7 (allreduce "x", 4.0 MB)`
   std::string tensor;  // "": none

@@ -39,7 +39,7 @@ std::string path_of_session(const std::string& path) {
                                       : diagnostics::path_of_session(path, generation_of_job());
 }
 
-/// What a rank makes by itself, before it knows of the others.
+/// Everything that a rank prepares alone, before it knows the other ranks.
 struct Preparation {
   Settings settings{};
   HostRecord record{};
@@ -136,8 +136,8 @@ Topology find_topology(int rank, std::span<const HostRecord> records) {
   return make_topology(rank, std::move(node_of));
 }
 
-/// What the ranks of this host have together, null if they share no memory, and what came of it on
-/// all hosts.
+/// The memory that the ranks of this host share, null if they share none, and the results of all
+/// hosts.
 struct SharedMemorySetup {
   std::unique_ptr<node::LocalGroup> local_peers{};
   MemoryVerdict verdict{};
@@ -175,7 +175,7 @@ bool needs_network(const Topology& topology, const MemoryVerdict& memory) {
          !(memory.shared_by(topology.rank) && topology.local_size == topology.size);
 }
 
-/// What else a rank needs, as far as it comes.
+/// The rest of what a rank needs, as far as it could be made.
 struct Setup {
   std::optional<Connections> connections{};        // none: sockets are not wanted
   std::unique_ptr<messenger::Messenger> fabric{};  // null: MPI or memory carries data
