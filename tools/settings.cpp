@@ -5,7 +5,7 @@
 //     kolo-settings --write FILE    puts it between the markers in FILE
 //     kolo-settings --check FILE    fails if FILE differs
 //     kolo-settings --dictionary    prints names and words for the fuzzer
-#include "session/settings.hpp"
+#include "base/settings.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-using namespace kolo::internal::session;
+using namespace kolo::internal;
 
 constexpr std::string_view begin_marker = "<!-- kolo-settings: begin -->\n";
 constexpr std::string_view end_marker = "<!-- kolo-settings: end -->\n";

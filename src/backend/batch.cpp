@@ -51,22 +51,14 @@ void check(const Batch& batch) {
   for (const int rank : batch.ranks)
     if (!std::ranges::binary_search(batch.set, rank))
       throw InvalidArgument(fmt::format("rank {} is not of the process set", rank));
+  const OperationTraits& traits = traits_of(batch.kind.type);
   for (const BatchTensor* tensor : batch.tensors) {
-    switch (batch.kind.type) {
-      case OperationType::allreduce:
-      case OperationType::reducescatter:
-        reduction::check_arithmetic(batch.kind.op, tensor->dtype);
-        break;
-      case OperationType::alltoall:
-        if (tensor->counts.size() != batch.ranks.size())
-          throw InvalidArgument(fmt::format("an alltoall among {} ranks has {} counts",
-                                            batch.ranks.size(), tensor->counts.size()));
-        [[fallthrough]];
-      case OperationType::allgather:
-        if (tensor->allocate == nullptr) throw InvalidArgument("there is nothing to allocate with");
-        break;
-      default: break;
-    }
+    if (traits.reduces) reduction::check_arithmetic(batch.kind.op, tensor->dtype);
+    if (traits.allocates && tensor->allocate == nullptr)
+      throw InvalidArgument("there is nothing to allocate with");
+    if (batch.kind.type == OperationType::alltoall && tensor->counts.size() != batch.ranks.size())
+      throw InvalidArgument(fmt::format("an alltoall among {} ranks has {} counts",
+                                        batch.ranks.size(), tensor->counts.size()));
   }
 }
 

@@ -14,10 +14,11 @@ enum class ProcessState : std::uint8_t {
   traced,           // held by a debugger (state t)
   uninterruptible,  // in a system call that does not end (state D)
   ended,            // gone, or a zombie
+  last = ended,
 };
 
 /// A part of a batch's execution whose time is measured.
-enum class Phase : std::uint8_t { pack, reduce, unpack };
+enum class Phase : std::uint8_t { pack, reduce, unpack, last = unpack };
 
 /// Receives the phases of batches. The driver calls it in the middle of a step of progress.
 class PhaseObserver {

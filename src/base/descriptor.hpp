@@ -9,25 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "base/operation_types.hpp"
 #include "base/rank_set.hpp"
 #include "kolo/types.hpp"
 
 namespace kolo::internal {
 
-enum class OperationType : std::uint8_t {
-  allreduce,
-  reducescatter,
-  allgather,
-  alltoall,
-  broadcast,
-  broadcast_string,
-  barrier,
-  join,
-  add_process_set,
-  remove_process_set,
-};
-
-/// Stands for the first length of a shape where ranks may differ in it: allgather and alltoall.
+/// In place of the first length of a shape where ranks may differ in it: allgather and alltoall.
 inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
 
 /// Maximum number of elements of a tensor, and of all tensors of an operation. The limit keeps

@@ -5,9 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/enumerators.hpp"
 #include "kolo/types.hpp"
 
 namespace kolo::internal {
+
+template <>
+inline constexpr DType last_enumerator<DType> = DType::boolean;
 
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/dtype.hpp"
 #include "base/enumerators.hpp"
 #include "base/half.hpp"
 #include "kolo/types.hpp"

@@ -17,7 +17,8 @@ enum class FailureKind : std::uint8_t {
   peer_left,  // a rank has left, or was lost
   stalled,    // ranks were late by more than the stall timeout
   shut_down,  // this rank's session was shut down, or the process set removed
-  backend,    // an error of this rank; other ranks see it as `peer_left`
+  backend,    // an error of this rank; to the others it is a rank that has left
+  last = backend,
 };
 
 struct Failure {

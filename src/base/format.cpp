@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 
+#include "base/dtype.hpp"
 #include "base/enumerators.hpp"
 
 namespace kolo::internal {
@@ -38,13 +39,7 @@ std::string_view to_string(DType dtype) {
   return name_in(names, dtype);
 }
 
-std::string_view to_string(OperationType type) {
-  static constexpr std::array names{"allreduce"sv,         "reducescatter"sv, "allgather"sv,
-                                    "alltoall"sv,          "broadcast"sv,     "string broadcast"sv,
-                                    "barrier"sv,           "join"sv,          "add_process_set"sv,
-                                    "remove_process_set"sv};
-  return name_in(names, type);
-}
+std::string_view to_string(OperationType type) { return traits_of(type).name; }
 
 std::string_view to_string(ReduceOp op) {
   static constexpr std::array names{"average"sv, "sum"sv,     "min"sv,
@@ -69,9 +64,7 @@ std::string to_string(Device device) {
 
 std::string to_string(const Descriptor& descriptor) {
   std::string text(to_string(descriptor.type));
-  const bool reduces = descriptor.type == OperationType::allreduce ||
-                       descriptor.type == OperationType::reducescatter;
-  if (reduces) text += fmt::format(" {}", to_string(descriptor.op));
+  if (traits_of(descriptor.type).reduces) text += fmt::format(" {}", to_string(descriptor.op));
   const char* separator = " ";
   for (const TensorSpec& tensor : descriptor.tensors) {
     text += fmt::format("{}{} {}", separator, to_string(tensor.dtype), to_string(tensor.shape));

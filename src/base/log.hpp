@@ -13,7 +13,16 @@
 
 namespace kolo::internal {
 
-enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, critical, off };
+enum class LogLevel : std::uint8_t {
+  trace,
+  debug,
+  info,
+  warning,
+  error,
+  critical,
+  off,
+  last = off
+};
 
 /// Writes one line if `level` is at least the level of `set_log_level`.
 void log(LogLevel level, std::string_view message);

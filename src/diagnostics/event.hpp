@@ -19,19 +19,20 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
 enum class EventKind : std::uint8_t {
-  submitted,  // an operation was submitted on this rank
-  started,    // a batch started: all its ranks have agreed on it
-  packing,    // a phase of a batch; recorded only while phases are measured
-  reducing,
-  unpacking,
-  finished,  // an operation succeeded
-  failed,    // an operation failed
+  submitted,  // this rank submitted an operation
+  started,    // a batch: all its ranks have agreed on it
+  packing,    // a phase of a batch and its duration, while phases are measured
+  reducing,   // the same
+  unpacking,  // the same
+  finished,   // an operation
+  failed,     // an operation
   plan_begun,
   plan_ended,
   leaving,    // this rank leaves the session
   peer_left,  // another rank has left; the note names it
-  stall,      // an operation was reported as late, or failed for being late
-  fault,      // the session cannot go on
+  stall,      // an operation was reported as late, or failed because it was late
+  fault,      // the session cannot continue
+  last = fault,
 };
 
 /// The names of the kinds in files.
@@ -62,7 +63,35 @@ struct Event {
 };
 static_assert(sizeof(Event) <= 48);
 
-/// The latest events, in memory that is allocated once. Not thread-safe.
+/// The recorder's data about an operation, stored in the operation until that is done.
+struct Tag {
+  TimePoint submitted{};
+  std::uint64_t count = 0;  // as in Event
+  std::uint32_t name = no_name;
+  std::uint32_t round = 0;
+  std::uint64_t losses = 0;  // `name` is valid until the name table's losses exceed this
+  std::uint32_t track = 0;   // in the timeline number `timeline`
+  std::uint32_t timeline = 0;
+  std::int64_t bytes = 0;
+  OperationType type = OperationType::barrier;
+  DType dtype = DType::u8;  // the first tensor's
+};
+
+struct StartedBatch {
+  std::uint64_t number = 0;
+  std::int64_t set = 0;
+  OperationType type = OperationType::barrier;
+  DType dtype = DType::u8;
+  std::size_t operations = 0;
+  std::int64_t bytes = 0;
+};
+
+struct BatchTimes {
+  TimePoint agreed{};
+  TimePoint done{};
+};
+
+/// The last events, in memory that is allocated once. Not thread-safe.
 class EventRing {
  public:
   /// Keeps the last `capacity` events; none if that is 0.

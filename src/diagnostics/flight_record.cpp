@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the flight record as a file of JSON lines, described in docs/diagnosing.md.
+// The file consists of lines of JSON, which docs/diagnosing.md describes.
+#include "diagnostics/flight_record.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,13 +18,13 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "diagnostics/json_text.hpp"
-#include "diagnostics/recorder.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr int flight_record_version = 1;
+constexpr std::size_t max_notes = 64;
 
 template <typename Time>
 std::int64_t in_nanoseconds(Time time) {
@@ -53,17 +54,17 @@ class Lines {
   std::size_t count_ = 0;
 };
 
-void add_header(Lines& lines, const RecorderOptions& session, const std::string& reason,
-                const Recorder& recorder, bool forgot_names) {
-  const Statistics statistics = recorder.statistics();
+void add_header(Lines& lines, const RecordedRank& recorded, const std::string& reason,
+                const EventRing& events, const RecordedState& state) {
   lines.add(
       R"({{"kolo_flight_record":{},"session":"{:016x}","rank":{},"size":{},"host":{},"process":{},)"
       R"("reason":{},"ns":{},"wall_ns":{},"submitted":{},"finished":{},"failed":{},)"
       R"("events":{},"capacity":{},"forgot_names":{}}})",
-      flight_record_version, session.session, session.rank, session.size, json_string(host_name()),
-      ::getpid(), json_string(reason), in_nanoseconds(Clock::now()),
-      in_nanoseconds(std::chrono::system_clock::now()), statistics.submitted, statistics.finished,
-      statistics.failed, recorder.events().total(), recorder.events().capacity(), forgot_names);
+      flight_record_version, recorded.session, recorded.rank, recorded.size,
+      json_string(host_name()), ::getpid(), json_string(reason), in_nanoseconds(Clock::now()),
+      in_nanoseconds(std::chrono::system_clock::now()), state.statistics.submitted,
+      state.statistics.finished, state.statistics.failed, events.total(), events.capacity(),
+      state.names.losses() > 0);
 }
 
 void add_names(Lines& lines, const Names& names) {
@@ -130,21 +131,31 @@ void write_file(const std::string& path, const fmt::memory_buffer& text) {
 
 }  // namespace
 
-void Recorder::fault(EventKind kind, const std::string& text, const Pending& pending,
-                     TimePoint now) {
-  note(kind, text, now);
+FlightRecord::FlightRecord(const Settings& settings, const RecordedRank& recorded)
+    : recorded_(recorded),
+      directory_(settings.flight_recorder_dir),
+      events_(static_cast<std::size_t>(settings.flight_recorder)),
+      signal_(settings.flight_recorder_signal) {}
+
+void FlightRecord::add_note(EventKind kind, const std::string& text, TimePoint now) {
+  if (text.empty()) return;
+  if (notes_.size() == max_notes) notes_.pop_front();
+  notes_.push_back({now, kind, text});
+}
+
+void FlightRecord::write_fault(const std::string& reason, const RecordedState& state) {
   if (!expects_fault()) return;
   had_fault_ = true;
-  write_or_warn(text, pending);
+  write_or_warn(reason, state);
 }
 
-void Recorder::write_asked_for(const Pending& pending) const {
-  if (options_.events > 0) write_or_warn("a signal asked for it", pending);
+void FlightRecord::write_asked_for(const RecordedState& state) const {
+  if (events_.capacity() > 0) write_or_warn("a signal asked for it", state);
 }
 
-void Recorder::write_or_warn(const std::string& reason, const Pending& pending) const {
+void FlightRecord::write_or_warn(const std::string& reason, const RecordedState& state) const {
   try {
-    const std::string path = write("", reason, pending);
+    const std::string path = write("", reason, state);
     log(LogLevel::warning,
         "flight record written: " + path + " (kolo-diagnose reads those of all ranks)");
   } catch (const InvalidArgument& error) {
@@ -152,27 +163,27 @@ void Recorder::write_or_warn(const std::string& reason, const Pending& pending) 
   }
 }
 
-std::string Recorder::usual_path() const {
-  const std::filesystem::path directory = options_.directory == "off" ? "." : options_.directory;
-  std::error_code ignored;  // a failure shows when the file is created
+std::string FlightRecord::default_path() const {
+  const std::filesystem::path directory = directory_ == "off" ? "." : directory_;
+  std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(directory, ignored);
-  return directory / flight_record_name(options_.session, options_.rank);
+  return directory / flight_record_name(recorded_.session, recorded_.rank);
 }
 
-std::string Recorder::write(const std::string& path, const std::string& reason,
-                            const Pending& pending) const {
-  if (options_.events == 0)
+std::string FlightRecord::write(const std::string& path, const std::string& reason,
+                                const RecordedState& state) const {
+  if (events_.capacity() == 0)
     throw InvalidArgument("there is no flight record: the setting flight_recorder is 0");
   Lines lines;
-  add_header(lines, options_, reason, *this, names_.losses() > 0);
-  add_names(lines, names_);
-  for (const PendingOperation& one : pending) add_pending(lines, one);
+  add_header(lines, recorded_, reason, events_, state);
+  add_names(lines, state.names);
+  for (const PendingOperation& one : state.pending) add_pending(lines, one);
   for (const Note& note : notes_)
     lines.add(R"({{"note":"{}","ns":{},"text":{}}})", to_string(note.kind),
               in_nanoseconds(note.time), json_string(note.text));
   events_.for_each([&](const Event& event) { add_event(lines, event); });
   lines.add(R"({{"lines":{}}})", lines.count());
-  std::string place = path.empty() ? usual_path() : path;
+  std::string place = path.empty() ? default_path() : path;
   write_file(place, lines.text());
   return place;
 }

@@ -15,10 +15,7 @@
 namespace kolo::internal::diagnostics {
 namespace {
 
-constexpr std::size_t max_notes = 64;
-
-/// A smaller batch counts as done at the beginning of the driver's pass, which saves a clock read:
-/// it takes hardly any time.
+/// The end of a smaller batch is taken to be the beginning of the driver's pass.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
 
 /// Phases of one kind that are closer to each other are shown as one.
@@ -70,11 +67,11 @@ void require_writable_statistics(const std::string& path, int rank) {
   if (!file) throw InvalidArgument(statistics_refusal(own));
 }
 
-Recorder::Recorder(RecorderOptions options)
-    : options_(std::move(options)),
-      events_(options_.events),
-      names_(options_.events),
-      signal_(options_.signal) {}
+Recorder::Recorder(const Settings& settings, const RecordedRank& recorded)
+    : rank_(recorded.rank),
+      statistics_(settings.statistics),
+      record_(settings, recorded),
+      names_(record_.events().capacity()) {}
 
 // ---- operations ----
 
@@ -124,17 +121,18 @@ void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
   if (named) tag.count = entry.submitted;
   entry.submitted = tag.count + 1;
   ++entry.pending;
-  if (timeline_) give_track(tag, entry, named);
-  events_.push(event_of(EventKind::submitted, tag, now));
+  if (timeline()) tracks_.begin_operation(tag, entry, named);
+  record_.add(event_of(EventKind::submitted, tag, now));
 }
 
 void Recorder::end_operation(EventKind kind, const Tag& tag, std::uint64_t batch,
                              const BatchTimes& times) {
   Event event = event_of(kind, tag, times.done);
   event.batch = batch;
-  events_.push(event);
-  if (timeline_) show(tag, batch, times, kind == EventKind::failed);
-  --names_[tag.name].pending;
+  record_.add(event);
+  Names::Entry& entry = names_[tag.name];
+  if (timeline()) tracks_.end_operation(tag, entry, batch, times, kind == EventKind::failed);
+  --entry.pending;
 }
 
 void Recorder::finished(const Tag& tag, std::uint64_t batch, const BatchTimes& times) {
@@ -159,21 +157,21 @@ void Recorder::failed(const Tag& tag, TimePoint now) {
 
 // ---- batches ----
 
-void Recorder::batch_started(const Batch& batch, TimePoint now) {
+void Recorder::batch_started(const StartedBatch& batch, TimePoint now) {
   counters_.batches.add();
   counters_.batch_operations.add(batch.operations);
   counters_.batch_bytes.add(static_cast<std::uint64_t>(batch.bytes));
-  events_.push({.time = now,
-                .batch = batch.number,
-                .count = batch.operations,
-                .bytes = batch.bytes,
-                .set = static_cast<std::uint32_t>(batch.set),
-                .kind = EventKind::started,
-                .type = batch.type,
-                .dtype = batch.dtype});
+  record_.add({.time = now,
+               .batch = batch.number,
+               .count = batch.operations,
+               .bytes = batch.bytes,
+               .set = static_cast<std::uint32_t>(batch.set),
+               .kind = EventKind::started,
+               .type = batch.type,
+               .dtype = batch.dtype});
   open_.push_back({.batch = batch,
                    .started = now,
-                   .track = show_batch(batch, now),
+                   .track = tracks_.begin_batch(batch, now),
                    .last_begin = now,
                    .last_end = now});
 }
@@ -184,7 +182,7 @@ Recorder::Open* Recorder::find(std::uint64_t batch) {
   return found == open_.end() ? nullptr : &*found;
 }
 
-Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint pass) {
+BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint pass) {
   const Open* const open = find(batch);
   if (open == nullptr) return {pass, pass};
   const bool timed = wants_phases() || open->batch.bytes >= min_timed_bytes;
@@ -218,10 +216,7 @@ void Recorder::batch_done(std::uint64_t batch, TimePoint now) {
   const std::uint64_t whole = nanoseconds(now - open->started);
   counters_.execution.add(whole);
   if (open->any) add_up_phases(*open, whole + open->before, now);
-  if (timeline_ && open->track != 0) {
-    timeline_->push({.end = now, .track = open->track, .kind = Span::Kind::batch_end});
-    batch_tracks_.give_back(open->track - first_batch_track);
-  }
+  tracks_.end_batch(open->track, now);
   open_.erase(open_.begin() + (open - open_.data()));
 }
 
@@ -232,13 +227,13 @@ void Recorder::add_up_phases(const Open& open, std::uint64_t whole, TimePoint no
     if (its == 0) continue;
     spent += its;
     (counters_.*phases[i].times).add(its);
-    events_.push({.time = now,
-                  .batch = open.batch.number,
-                  .count = its,
-                  .set = static_cast<std::uint32_t>(open.batch.set),
-                  .kind = phases[i].event,
-                  .type = open.batch.type,
-                  .dtype = open.batch.dtype});
+    record_.add({.time = now,
+                 .batch = open.batch.number,
+                 .count = its,
+                 .set = static_cast<std::uint32_t>(open.batch.set),
+                 .kind = phases[i].event,
+                 .type = open.batch.type,
+                 .dtype = open.batch.dtype});
   }
   // The time outside of phases is spent waiting for other ranks.
   counters_.waiting.add(whole - std::min(whole, spent));
@@ -260,36 +255,47 @@ void Recorder::plans(std::uint64_t begun, std::uint64_t batches, bool live, Time
 }
 
 void Recorder::note(EventKind kind, const std::string& text, TimePoint now, std::uint64_t count) {
-  events_.push({.time = now, .count = count, .kind = kind});
-  if (!text.empty()) {
-    if (notes_.size() == max_notes) notes_.pop_front();
-    notes_.push_back({now, kind, text});
-  }
-  if (timeline_ != nullptr)
-    timeline_->push({.begin = now,
-                     .text = std::make_shared<const std::string>(text),
-                     .what = diagnostics::to_string(kind).data(),
-                     .track = session_track,
-                     .kind = Span::Kind::instant});
+  record_.add({.time = now, .count = count, .kind = kind});
+  record_.add_note(kind, text, now);
+  tracks_.add_note(kind, text, now);
+}
+
+void Recorder::set_timeline(std::shared_ptr<Timeline> timeline) {
+  // The new timeline, if any, has no beginning of the batches that are open now.
+  for (Open& open : open_) open.track = 0;
+  tracks_.set(std::move(timeline));
 }
 
 void Recorder::end() {
-  if (const auto timeline = timeline_) {
+  if (const auto ended = timeline()) {
     set_timeline(nullptr);
-    if (const std::string error = timeline->close(); !error.empty()) log(LogLevel::warning, error);
+    if (const std::string error = ended->close(); !error.empty()) log(LogLevel::warning, error);
   }
-  if (!options_.statistics.empty())
-    write_statistics(std::exchange(options_.statistics, ""), options_.rank, statistics());
+  if (!statistics_.empty()) write_statistics(std::exchange(statistics_, ""), rank_, statistics());
 }
 
 /// Shows the latest phase. Before the first phase, this is the wait for it.
 void Recorder::show_last_phase(const Open& open) {
-  if (timeline_ == nullptr || open.track == 0) return;
-  timeline_->push({.begin = open.last_begin,
-                   .end = open.last_end,
-                   .what = open.any ? phases[static_cast<std::size_t>(open.last)].span : "WAIT",
-                   .track = open.track,
-                   .kind = Span::Kind::phase});
+  tracks_.add_phase(open.track,
+                    open.any ? phases[static_cast<std::size_t>(open.last)].span : "WAIT",
+                    open.last_begin, open.last_end);
+}
+
+// ---- flight records ----
+
+void Recorder::fault(EventKind kind, const std::string& text, const Pending& pending,
+                     TimePoint now) {
+  note(kind, text, now);
+  record_.write_fault(text, {names_, statistics(), pending});
+}
+
+void Recorder::write_asked_for(const Pending& pending) const {
+  record_.write_asked_for({names_, statistics(), pending});
+}
+
+std::string Recorder::write(const std::string& path, const std::string& reason,
+                            const Pending& pending) const {
+  return record_.write(path, reason, {names_, statistics(), pending});
 }
 
 }  // namespace kolo::internal::diagnostics

@@ -20,19 +20,7 @@ std::int64_t bytes_of(const Descriptor& descriptor) {
 }  // namespace
 
 bool travels_alone(const Descriptor& descriptor) {
-  switch (descriptor.type) {
-    case OperationType::allreduce:
-    case OperationType::reducescatter:
-    case OperationType::allgather:
-    case OperationType::broadcast: return descriptor.alone || descriptor.tensors.empty();
-    case OperationType::alltoall:
-    case OperationType::broadcast_string:
-    case OperationType::barrier:
-    case OperationType::join:
-    case OperationType::add_process_set:
-    case OperationType::remove_process_set: break;
-  }
-  return true;
+  return !traits_of(descriptor.type).fuses || descriptor.alone || descriptor.tensors.empty();
 }
 
 bool fusible(const Descriptor& a, const Descriptor& b) {

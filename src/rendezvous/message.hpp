@@ -31,7 +31,7 @@ inline constexpr std::size_t max_greeting = 4096;     // a message before the gr
 inline constexpr std::size_t max_message = 64 << 20;  // any other
 inline constexpr int max_ranks = 1 << 16;             // of a generation; slots of a host
 
-enum class Role : std::uint8_t { process, agent };
+enum class Role : std::uint8_t { process, agent, last = agent };
 
 // ---- from processes ----
 

@@ -196,6 +196,7 @@ struct Allreduce {
 /// Among ranks of this process, which share the GPU.
 void expect_sums(const std::shared_ptr<gpu::Runtime>& cuda, GpuOperations operations,
                  const std::vector<int>& ranks) {
+  const Settings settings{.gpu_operations = operations};
   ShmHost host(ranks, 4096);
   std::deque<gpu::Gpu> gpus;
   std::deque<Router> backends;
@@ -203,8 +204,8 @@ void expect_sums(const std::shared_ptr<gpu::Runtime>& cuda, GpuOperations operat
   for (const int rank : ranks) {
     gpu::Gpu& gpu = gpus.emplace_back(cuda);
     static_cast<void>(gpu.mark(first_gpu, nullptr));
-    backends.emplace_back(host.backend(rank), gpu, rank, nccl::find_library,
-                          Router::Options{.operations = operations});
+    backends.emplace_back(host.backend(rank), gpu, rank, nccl::find_library, settings,
+                          Router::Options{});
     allreduces.emplace_back(cuda, gpu, rank);
   }
   std::vector<std::unique_ptr<Execution>> running;

@@ -30,6 +30,7 @@ struct WorldOptions {
   bool nccl_shrinks = true;    // true since NCCL 2.27
   bool leaves_memory = false;  // leaves memory and streams unreleased
   std::uint64_t seed = 1;
+  Settings settings{};
   Router::Options backend{};
 };
 
@@ -51,7 +52,9 @@ class GpuWorld {
   };
 
   explicit GpuWorld(const WorldOptions& options)
-      : host_(numbers(options.ranks), piece_bytes), leaves_memory_(options.leaves_memory) {
+      : settings_(options.settings),
+        host_(numbers(options.ranks), piece_bytes),
+        leaves_memory_(options.leaves_memory) {
     for (int rank = 0; rank < options.ranks; ++rank) {
       Rank& made = ranks_.emplace_back();
       made.cuda = std::make_shared<FakeCuda>(std::vector{options.share_a_gpu ? 0 : rank},
@@ -66,7 +69,7 @@ class GpuWorld {
             if (!error.empty()) throw BackendError(error);
             return with ? nccl : nullptr;
           },
-          options.backend);
+          settings_, options.backend);
     }
   }
   /// Ends all ranks, and checks for complaints. Ranks wait for each other when they destroy their
@@ -129,6 +132,7 @@ class GpuWorld {
   static constexpr std::int64_t piece_bytes = 4096;
 
   std::shared_ptr<FakeNcclWorld> nccl_ = std::make_shared<FakeNcclWorld>();
+  const Settings settings_;
   ShmHost host_;
   bool leaves_memory_;
   std::vector<Rank> ranks_{};

@@ -52,7 +52,7 @@ TEST(NcclAbort, CommunicatorsWithKernelsOnOneStreamAreAbortedTogether) {
 
 TEST(NcclAbort, TheDriverDoesNotWaitForAnAbort) {
   WorldOptions options{.ranks = 1};
-  options.backend.nccl.init_timeout = std::chrono::milliseconds(20);
+  options.settings.nccl_timeout = std::chrono::milliseconds(20);
   GpuWorld world(options);
   FakeNccl& nccl = *world.rank(0).nccl;
   nccl.looks_at_init = -1;
@@ -72,7 +72,7 @@ TEST(NcclAbort, IfItNeverEndsMemoryIsLeaked) {
   std::shared_ptr<FakeCuda> cuda;
   {
     WorldOptions options{.ranks = 2, .leaves_memory = true};
-    options.backend.nccl.exit_timeout = std::chrono::milliseconds(10);
+    options.backend.exit_timeout = std::chrono::milliseconds(10);
     GpuWorld world(options);
     nccl = world.rank(0).nccl;
     cuda = world.rank(0).cuda;

@@ -82,7 +82,7 @@ std::string failure_of_endless_shrink(const WorldOptions& options, int& aborts) 
   Allreduces some(world, {8, 8});
   some.start_among({1}, {1}, allreduce_of(ReduceOp::sum), 1);
   while (nccl->shrinks() == 0) static_cast<void>(some.running.front()->step());
-  const std::string failure = options.backend.nccl.init_timeout < std::chrono::seconds(1)
+  const std::string failure = options.settings.nccl_timeout < std::chrono::seconds(1)
                                   ? failure_of(world, some.running)
                                   : "";
   some.running.clear();
@@ -96,7 +96,7 @@ TEST(NcclShrinkTest, TheAbortOfTheParentEndsAShrinkThatNeverEnds) {
   EXPECT_EQ(failure_of_endless_shrink({.ranks = 2}, aborts), "");
   EXPECT_EQ(aborts, 2) << "the parent, and what was half made";
   WorldOptions options{.ranks = 2};
-  options.backend.nccl.init_timeout = std::chrono::milliseconds(300);
+  options.settings.nccl_timeout = std::chrono::milliseconds(300);
   EXPECT_THAT(failure_of_endless_shrink(options, aborts),
               HasSubstr("ncclCommShrink is not done after 0.3 s"));
   EXPECT_EQ(aborts, 2);

@@ -168,7 +168,7 @@ TEST_P(NcclTest, WhatNcclCannotReduceGoesThroughTheHost) {
 
 TEST_P(NcclTest, ACommunicatorThatIsNotMadeInTimeIsAnError) {
   WorldOptions options{.ranks = GetParam()};
-  options.backend.nccl.init_timeout = std::chrono::milliseconds(20);
+  options.settings.nccl_timeout = std::chrono::milliseconds(20);
   GpuWorld world(options);
   for (int rank = 0; rank < world.size(); ++rank) world.rank(rank).nccl->looks_at_init = -1;
   Allreduces batch(world, {8});
@@ -286,7 +286,7 @@ TEST(StagedErrors, EveryCallThatFailsIsNamedAndNothingIsLeftBehind) {
 
 TEST(GpuOperationsTest, NcclMayBeDemanded) {
   WorldOptions options{.ranks = 2, .share_a_gpu = true};
-  options.backend.operations = GpuOperations::nccl;
+  options.settings.gpu_operations = GpuOperations::nccl;
   GpuWorld world(options);
   Allreduces batch(world, {8});
   batch.start(allreduce_of(ReduceOp::sum), 0);
@@ -296,7 +296,7 @@ TEST(GpuOperationsTest, NcclMayBeDemanded) {
 
 TEST(GpuOperationsTest, NcclMayBeForbidden) {
   WorldOptions options{.ranks = 2};
-  options.backend.operations = GpuOperations::staged;
+  options.settings.gpu_operations = GpuOperations::staged;
   GpuWorld world(options);
   Allreduces batch(world, {8});
   batch.start(allreduce_of(ReduceOp::sum), 0);

@@ -164,7 +164,7 @@ TEST(StagedWarning, SaysOnceWhyNcclIsNotUsed) {
 TEST(StagedWarning, IsNotWrittenOverNcclNorIfTheUserForbidsNccl) {
   EXPECT_EQ(warnings_of({.ranks = 2}), "");
   WorldOptions options{.ranks = 2};
-  options.backend.operations = GpuOperations::staged;
+  options.settings.gpu_operations = GpuOperations::staged;
   EXPECT_EQ(warnings_of(options), "");
 }
 

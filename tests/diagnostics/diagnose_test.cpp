@@ -42,7 +42,8 @@ Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
 class Rank {
  public:
   explicit Rank(int rank, std::size_t events = 1000)
-      : rank_(rank), recorder_({.session = 7, .rank = rank, .size = ranks, .events = events}) {}
+      : rank_(rank),
+        recorder_({.flight_recorder = events}, {.session = 7, .rank = rank, .size = ranks}) {}
 
   void submit(const std::string& name, const Descriptor& descriptor, std::int64_t set = 0) {
     const auto bytes = descriptor.tensors.front().shape.elements() * 4;

@@ -54,7 +54,7 @@ TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
   descriptor.tensors = {{DType::f32, Shape{6}}};
-  Recorder recorder({.session = 0xabcdef, .rank = 2, .size = 4, .events = 3});
+  Recorder recorder({.flight_recorder = 3}, {.session = 0xabcdef, .rank = 2, .size = 4});
   const Subject subject{
       .name = "a \"name\"", .number = 0, .set = 1, .bytes = 24, .descriptor = descriptor};
   for (int i = 0; i < 4; ++i) recorder.failed(recorder.submitted(subject, {}), {});
@@ -83,7 +83,7 @@ TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
 }
 
 TEST(FlightRecord, IsRefusedWhereNothingCanBeWritten) {
-  const Recorder recorder({.events = 3});
+  const Recorder recorder({.flight_recorder = 3});
   EXPECT_THROW((void)recorder.write("/no/such/directory/record", "", {}), InvalidArgument);
 }
 
@@ -93,7 +93,7 @@ TEST(FlightRecord, IsWrittenThroughALinkThatStays) {
   std::filesystem::remove(link);
   std::ofstream(file) << "old";
   std::filesystem::create_symlink(file, link);
-  const Recorder recorder({.events = 3});
+  const Recorder recorder({.flight_recorder = 3});
   (void)recorder.write(link, "", {});
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   std::string first;
@@ -107,7 +107,7 @@ TEST(FlightRecord, IsWrittenThroughALinkThatStays) {
 }
 
 TEST(FlightRecord, IsRefusedWhereNoEventsAreKept) {
-  const Recorder recorder({.events = 0});
+  const Recorder recorder({.flight_recorder = 0});
   EXPECT_THROW((void)recorder.write(temporary("record"), "", {}), InvalidArgument);
 }
 
@@ -115,7 +115,7 @@ TEST(FlightRecord, OnlyTheFirstFaultIsWritten) {
   const std::string directory = temporary("first_fault");
   const std::string path = directory + "/" + flight_record_name(5, 0);
   std::filesystem::remove_all(directory);
-  Recorder recorder({.session = 5, .events = 3, .directory = directory});
+  Recorder recorder({.flight_recorder = 3, .flight_recorder_dir = directory}, {.session = 5});
   EXPECT_TRUE(recorder.expects_fault());
   recorder.fault(EventKind::stall, "the cause", {}, {});
   EXPECT_EQ(read_lines(path).at(0)["reason"], "the cause");
@@ -126,7 +126,7 @@ TEST(FlightRecord, OnlyTheFirstFaultIsWritten) {
 }
 
 TEST(FlightRecord, OffWritesNoFaults) {
-  Recorder recorder({.events = 3, .directory = "off"});
+  Recorder recorder({.flight_recorder = 3, .flight_recorder_dir = "off"});
   EXPECT_FALSE(recorder.expects_fault());
   recorder.fault(EventKind::fault, "no matter", {}, {});
   EXPECT_FALSE(std::filesystem::exists("off"));

@@ -84,7 +84,7 @@ Descriptor allreduce() {
 
 TEST(Recorder, CountsOperationsOfEachName) {
   const Descriptor descriptor = allreduce();
-  Recorder recorder({.events = 100});
+  Recorder recorder({.flight_recorder = 100});
   for (std::uint64_t i = 0; i < 3; ++i) {
     const Tag tag = recorder.submitted(
         {.name = "a", .number = 7, .set = 0, .bytes = 20, .descriptor = descriptor}, at(1));
@@ -116,7 +116,7 @@ std::string names_of_events(const Recorder& recorder) {
 TEST(Recorder, ATagKnowsItsNameUntilNamesAreForgotten) {
   const Descriptor descriptor = allreduce();
   constexpr std::uint64_t kept = 4;
-  Recorder recorder({.events = kept});
+  Recorder recorder({.flight_recorder = kept});
   const auto submit = [&](const std::string& name, const Tag& previous) {
     const Tag tag = recorder.submitted({.name = name, .descriptor = descriptor}, at(1), previous);
     recorder.answered(tag, at(2));
@@ -142,7 +142,7 @@ TEST(Recorder, ATagKnowsItsNameUntilNamesAreForgotten) {
 
 TEST(Recorder, ANameThatATagKnowsIsInUse) {
   const Descriptor descriptor = allreduce();
-  Recorder recorder({.events = 100});
+  Recorder recorder({.flight_recorder = 100});
   const auto submit = [&](const std::string& name, const Tag& previous) {
     const Tag tag = recorder.submitted({.name = name, .descriptor = descriptor}, at(1), previous);
     recorder.answered(tag, at(2));
@@ -160,7 +160,7 @@ TEST(Recorder, CountsAnewWhenAllHaveJoined) {
   const Descriptor descriptor = allreduce();
   Descriptor join;
   join.type = OperationType::join;
-  Recorder recorder({.events = 100});
+  Recorder recorder({.flight_recorder = 100});
   const auto submit = [&](std::string_view name, const Descriptor& its) {
     return recorder.submitted({.name = name, .number = 0, .set = 0, .bytes = 0, .descriptor = its},
                               at(1));
@@ -173,7 +173,7 @@ TEST(Recorder, CountsAnewWhenAllHaveJoined) {
 }
 
 TEST(Recorder, AddsUpTheTimesOfABatch) {
-  Recorder recorder({.events = 100, .statistics = "stderr"});
+  Recorder recorder({.flight_recorder = 100, .statistics = "stderr"});
   recorder.batch_started({.number = 5, .operations = 2, .bytes = 64}, at(1000));
   recorder.on_phase(5, Phase::pack, at(1100), at(1300));
   recorder.on_phase(5, Phase::reduce, at(1400), at(1500));

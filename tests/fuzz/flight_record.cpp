@@ -44,7 +44,7 @@ bool run(Bytes bytes) {
 
 /// A record as the library writes it, with one operation in every state.
 std::string sample(bool pending) {
-  diagnostics::Recorder recorder({.session = 7, .rank = 1, .size = 3, .events = 16});
+  diagnostics::Recorder recorder({.flight_recorder = 16}, {.session = 7, .rank = 1, .size = 3});
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
   descriptor.tensors = {{DType::f32, Shape{4}}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings from the environment: lines of NAME=VALUE.
-#include "session/settings.hpp"
+// Settings as the environment gives them: lines of NAME=VALUE.
+#include "session/read_settings.hpp"
 
 #include <unistd.h>
 
@@ -13,13 +13,10 @@
 namespace kolo::internal::fuzz {
 namespace {
 
-using session::Setting;
-using session::Settings;
-
 const std::vector<std::string> variables = [] {
   std::vector<std::string> all;
-  for (const Setting& setting : session::settings_table) {
-    all.push_back(session::variable_of(setting));
+  for (const Setting& setting : settings_table) {
+    all.push_back(variable_of(setting));
     if (!setting.other_variable.empty()) all.emplace_back(setting.other_variable);
   }
   return all;
@@ -54,18 +51,18 @@ class Environment {
   std::vector<char*> pointers_{};
 };
 
-void require_usable(const Settings& settings, const session::CountSetting& type) {
+void require_usable(const Settings& settings, const CountSetting& type) {
   const std::int64_t value = settings.*type.value;
   require(value >= 0 && value <= type.max, "a count out of bounds");
 }
 
-void require_usable(const Settings& settings, const session::SecondsSetting& type) {
+void require_usable(const Settings& settings, const SecondsSetting& type) {
   const std::chrono::duration<double> value = settings.*type.value;
   require(value.count() >= 0.0 && value.count() <= type.max, "a time that no clock shows");
 }
 
 template <typename Enumeration>
-void require_usable(const Settings& settings, const session::WordSetting<Enumeration>& type) {
+void require_usable(const Settings& settings, const WordSetting<Enumeration>& type) {
   require(static_cast<std::size_t>(settings.*type.value) < type.words.size(), "no enumerator");
 }
 
@@ -79,19 +76,18 @@ void to_option(const Settings& settings, const Type& type, SessionOptions& optio
 }
 
 template <typename Enumeration>
-void to_option(const Settings& settings, const session::WordSetting<Enumeration>& type,
+void to_option(const Settings& settings, const WordSetting<Enumeration>& type,
                SessionOptions& options) {
   options.*type.option = type.words[static_cast<std::size_t>(settings.*type.value)];
 }
 
-void to_option(const Settings& settings, const session::InterfaceSetting& type,
-               SessionOptions& options) {
-  const session::ControlInterface& interface = settings.*type.value;
+void to_option(const Settings& settings, const InterfaceSetting& type, SessionOptions& options) {
+  const ControlInterface& interface = settings.*type.value;
   if (interface.explicit_choice) options.*type.option = interface.value;
 }
 
 // A signal has several names, and a program has no number to give.
-void to_option(const Settings& /*settings*/, const session::SignalSetting& /*type*/,
+void to_option(const Settings& /*settings*/, const SignalSetting& /*type*/,
                SessionOptions& /*options*/) {}
 
 template <typename Type>
@@ -99,24 +95,23 @@ bool same(const Settings& one, const Settings& other, const Type& type) {
   return type.option == nullptr || one.*type.value == other.*type.value;
 }
 
-bool same(const Settings& one, const Settings& other, const session::SecondsSetting& type) {
+bool same(const Settings& one, const Settings& other, const SecondsSetting& type) {
   constexpr std::chrono::microseconds rounding(1);  // options count seconds
   return std::chrono::abs(one.*type.value - other.*type.value) <= rounding;
 }
 
-bool same(const Settings& one, const Settings& other, const session::InterfaceSetting& type) {
+bool same(const Settings& one, const Settings& other, const InterfaceSetting& type) {
   return !(one.*type.value).explicit_choice || (one.*type.value).value == (other.*type.value).value;
 }
 
-bool same(const Settings& /*one*/, const Settings& /*other*/,
-          const session::SignalSetting& /*type*/) {
+bool same(const Settings& /*one*/, const Settings& /*other*/, const SignalSetting& /*type*/) {
   return true;
 }
 
 /// Calls `use(type)` for each setting.
 template <typename Use>
 void for_each_type(Use use) {
-  for (const Setting& setting : session::settings_table) std::visit(use, setting.type);
+  for (const Setting& setting : settings_table) std::visit(use, setting.type);
 }
 
 bool run(Bytes bytes) {

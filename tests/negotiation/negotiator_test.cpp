@@ -13,6 +13,7 @@ namespace {
 
 using negotiation::Negotiator;
 
+const Settings defaults{};
 const Key weight{.name = "weight"};
 const Key bias{.name = "bias"};
 
@@ -128,8 +129,8 @@ TEST(Negotiator, ReadyTensorsTravelTogetherUpToTheThreshold) {
   const auto submit = [&](Negotiator& negotiator, std::uint64_t ticket, std::int64_t elements) {
     negotiator.on_submit(ticket, {.name = std::to_string(ticket)}, floats(elements));
   };
-  Negotiator negotiator(
-      {.place = negotiation::build_tree(even_nodes(1, 1))[0], .fusion_threshold = 40});
+  const Settings settings{.fusion_threshold = 40};
+  Negotiator negotiator(settings, {.place = negotiation::build_tree(even_nodes(1, 1))[0]});
   submit(negotiator, 0, 4);    // 16 bytes
   submit(negotiator, 1, 100);  // too much beside another
   submit(negotiator, 2, 6);    // 24 bytes: just fits
@@ -181,10 +182,8 @@ TEST(Negotiator, AfterADepartureNothingNewCanComplete) {
 TEST(Negotiator, WhatIsSubmittedBeforeItIsToldTheTimeIsNotLate) {
   using namespace std::chrono_literals;
   const negotiation::TimePoint start{1000h};
-  Negotiator root({.place = negotiation::build_tree(even_nodes(2, 2))[0],
-                   .stall_warning = 1h,
-                   .stall_shutdown = 1h,
-                   .now = start});
+  const Settings settings{.stall_warning = 1h, .stall_shutdown = 1h};
+  Negotiator root(settings, {.place = negotiation::build_tree(even_nodes(2, 2))[0], .now = start});
   root.on_submit(0, weight, floats(4));
   root.on_time(start + 1min);
   EXPECT_TRUE(root.take().empty());
@@ -194,7 +193,7 @@ TEST(Negotiator, WhatIsSubmittedBeforeItIsToldTheTimeIsNotLate) {
 
 TEST(Negotiator, MessagesOfAnotherSessionAreIgnored) {
   const auto places = negotiation::build_tree(even_nodes(2, 2));
-  Negotiator root({.place = places[0], .session = 1});
+  Negotiator root(defaults, {.place = places[0], .session = 1});
   negotiation::ReadinessReport report;
   report.departures.push_back({1, ""});
   root.on_message(1, negotiation::encode(2, report));
@@ -207,7 +206,7 @@ TEST(Negotiator, ARankThatCountsTwiceIsRefused) {
   const auto places = negotiation::build_tree(even_nodes(3, 3));
   negotiation::ReadinessReport report;
   report.ready.push_back({weight, {{floats(4), RankSet::of(1)}}});
-  Negotiator root({.place = places[0]});
+  Negotiator root(defaults, {.place = places[0]});
   root.on_submit(0, weight, floats(4));
   root.on_message(1, negotiation::encode(0, report));
   // Rank 2 has not submitted it: counted alone, three submissions would be enough.
@@ -226,8 +225,8 @@ TEST(Negotiator, ARankThatCountsTwiceIsRefused) {
 
 TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {
   const auto places = negotiation::build_tree(even_nodes(3, 3));
-  Negotiator root({.place = places[0]});
-  Negotiator leaf({.place = places[1]});
+  Negotiator root(defaults, {.place = places[0]});
+  Negotiator leaf(defaults, {.place = places[1]});
   EXPECT_THROW(root.on_message(0, negotiation::encode(0, negotiation::ReadinessReport{})),
                negotiation::ProtocolError);  // not a child
   EXPECT_THROW(leaf.on_message(2, negotiation::encode(0, negotiation::LogUpdate{})),

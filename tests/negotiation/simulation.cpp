@@ -23,7 +23,11 @@ class Simulation::Board : public negotiation::PlanBoard {
 };
 
 Simulation::Simulation(const Options& options)
-    : clocks_run_(options.clocks_run),
+    : settings_{.fusion_threshold = options.fusion_threshold,
+                .stall_warning = options.stall_warning,
+                .stall_shutdown = options.stall_shutdown,
+                .cache_capacity = options.cache_capacity},
+      clocks_run_(options.clocks_run),
       statuses_(options.statuses),
       words_(options.node_of.size()),
       nodes_(options.node_of.size()),
@@ -34,13 +38,9 @@ Simulation::Simulation(const Options& options)
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
     if (options.replay) nodes_[rank].board = std::make_unique<Board>(words_, rank);
     nodes_[rank].negotiator = std::make_unique<negotiation::Negotiator>(
-        negotiation::NegotiatorOptions{.place = places[rank],
-                                       .session = options.seed,
-                                       .fusion_threshold = options.fusion_threshold,
-                                       .cache_capacity = options.cache_capacity,
-                                       .stall_warning = options.stall_warning,
-                                       .stall_shutdown = options.stall_shutdown,
-                                       .board = nodes_[rank].board.get()});
+        settings_,
+        negotiation::NegotiatorOptions{
+            .place = places[rank], .session = options.seed, .board = nodes_[rank].board.get()});
   }
 }
 

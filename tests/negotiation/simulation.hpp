@@ -122,6 +122,7 @@ class Simulation {
   void settle(Outcome& outcome, Node& node);
   int below(int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random_); }
 
+  const Settings settings_;
   bool clocks_run_;
   std::function<std::vector<negotiation::RankStatus>(int rank)> statuses_;
   std::vector<std::uint64_t> words_;  // words of the board

@@ -27,17 +27,16 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Ranks {
  public:
-  explicit Ranks(int ranks, negotiation::NegotiatorOptions negotiation = {})
+  explicit Ranks(int ranks, Settings settings = {.stall_warning = {}})
       : world_(std::make_shared<test::ThreadWorld>(ranks)) {
-    negotiation.session = 1;
-    const EngineOptions options{.negotiation = negotiation, .recording = {.directory = "off"}};
+    settings.flight_recorder = 0;
     Topology topology;
     topology.size = topology.local_size = ranks;
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       topology.rank = topology.local_rank = rank;
       engines_.push_back(std::make_shared<Engine>(
-          options, topology, std::make_unique<test::ThreadLinks>(world_, rank)));
+          settings, 1, topology, std::make_unique<test::ThreadLinks>(world_, rank)));
       engines_.back()->start();
     }
   }
@@ -135,7 +134,7 @@ TEST(Engine, StepsThatRepeatAreNotNegotiated) {
   constexpr int ranks = 3;
   constexpr int steps = 500;
   const auto messages_with = [&](bool plan_replay) {
-    Ranks all(ranks, {.plan_replay = plan_replay});
+    Ranks all(ranks, {.stall_warning = {}, .plan_replay = plan_replay});
     all.run([&](Engine& engine) {
       for (int i = 0; i < steps; ++i) step(engine, i, false);
     });
@@ -299,15 +298,16 @@ TEST(Engine, AnOperationPendingAtShutdownIsAnswered) {
 }
 
 TEST(Engine, AStallEndsWaitsOnAllRanks) {
-  Ranks(3, {.stall_shutdown = std::chrono::milliseconds(200)}).run([&](Engine& engine) {
-    // Rank 2 waits for another name than the others: none of it can ever complete.
-    std::vector<double> tensor(4);
-    const bool odd = engine.topology().rank == 2;
-    const std::string message =
-        error_of(engine, submit_sum(engine, odd ? "odd" : "even", tensor, true));
-    EXPECT_THAT(message, testing::AnyOf(HasSubstr("not submitted by rank"),
-                                        HasSubstr("the session was ended because rank")));
-  });
+  Ranks(3, {.stall_warning = {}, .stall_shutdown = std::chrono::milliseconds(200)})
+      .run([&](Engine& engine) {
+        // Rank 2 waits for another name than the others: none of it can ever complete.
+        std::vector<double> tensor(4);
+        const bool odd = engine.topology().rank == 2;
+        const std::string message =
+            error_of(engine, submit_sum(engine, odd ? "odd" : "even", tensor, true));
+        EXPECT_THAT(message, testing::AnyOf(HasSubstr("not submitted by rank"),
+                                            HasSubstr("the session was ended because rank")));
+      });
 }
 
 TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {

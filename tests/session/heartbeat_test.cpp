@@ -15,11 +15,11 @@ constexpr TimePoint start{std::chrono::hours(1)};
 /// The monitor of a rank below rank 3.
 HeartbeatMonitor below(std::chrono::nanoseconds warning = 60s,
                        std::chrono::nanoseconds shutdown = 0s) {
-  return {3, warning, shutdown, start};
+  return {3, {.stall_warning = warning, .stall_shutdown = shutdown}, start};
 }
 
 TEST(Heartbeat, IsSentOnceInAnInterval) {
-  HeartbeatMonitor root(-1, 60s, 0s, start);
+  HeartbeatMonitor root(-1, {}, start);
   EXPECT_EQ(root.next(start), (Heartbeat{-1, 1s}));
   EXPECT_FALSE(root.next(start));
   EXPECT_FALSE(root.next(start + 1s - 1ns));
@@ -34,7 +34,10 @@ TEST(Heartbeat, ComesOftenEnoughForTheShortestLimit) {
   for (const auto& [warning, shutdown, interval] :
        {Case{0s, 0s, 1s}, Case{60s, 600s, 1s}, Case{3s, 0s, 500ms}, Case{0s, 600ms, 100ms},
         Case{3s, 1200ms, 200ms}, Case{1200ms, 3s, 200ms}})
-    EXPECT_EQ(HeartbeatMonitor(-1, warning, shutdown, start).next(start)->interval, interval);
+    EXPECT_EQ(HeartbeatMonitor(-1, {.stall_warning = warning, .stall_shutdown = shutdown}, start)
+                  .next(start)
+                  ->interval,
+              interval);
 }
 
 TEST(Heartbeat, ARankThatMissesThreeBeatsIsSilentSinceItsLast) {
@@ -87,7 +90,7 @@ TEST(Heartbeat, WhoIsSilentFurtherUpIsPassedOn) {
 }
 
 TEST(Heartbeat, WhereMemoryShowsTheRankAboveNobodyIsSilent) {
-  EXPECT_FALSE(HeartbeatMonitor(-1, 60s, 0s, start).silence(start + 1000s));
+  EXPECT_FALSE(HeartbeatMonitor(-1, {}, start).silence(start + 1000s));
 }
 
 }  // namespace

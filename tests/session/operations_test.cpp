@@ -54,9 +54,9 @@ class Operations : public testing::Test {
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       topology.rank = topology.local_rank = rank;
-      engines_.push_back(std::make_shared<Engine>(
-          EngineOptions{.negotiation = {.session = 1}, .recording = {.directory = "off"}}, topology,
-          std::make_unique<test::ThreadLinks>(world_, rank)));
+      engines_.push_back(
+          std::make_shared<Engine>(Settings{.stall_warning = {}, .flight_recorder = 0}, 1, topology,
+                                   std::make_unique<test::ThreadLinks>(world_, rank)));
       engines_.back()->start();
     }
   }

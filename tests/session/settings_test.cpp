@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/settings.hpp"
+#include "session/read_settings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -24,6 +24,10 @@ constexpr Time max_wait = std::chrono::seconds(60);
 World::World(const Program& program)
     : program_(program),
       settings_(program.settings),
+      negotiator_settings_{.fusion_threshold = settings_.fusion_threshold,
+                           .stall_warning = settings_.stall_warning,
+                           .stall_shutdown = settings_.stall_shutdown,
+                           .cache_capacity = settings_.cache_capacity},
       operations_(program.operations),
       key_of_operation_(program.operations.size(), -1),
       random_(settings_.seed),
@@ -40,15 +44,11 @@ World::World(const Program& program)
       rank.board = std::make_unique<Board>(
           words_, i, [this, i](bool everybody) { wake(*ranks_[i], everybody); });
     rank.place = std::move(places[i]);
-    rank.negotiator.emplace(
-        negotiation::NegotiatorOptions{.place = rank.place,
-                                       .session = settings_.seed,
-                                       .fusion_threshold = settings_.fusion_threshold,
-                                       .cache_capacity = settings_.cache_capacity,
-                                       .stall_warning = settings_.stall_warning,
-                                       .stall_shutdown = settings_.stall_shutdown,
-                                       .now = clock(),
-                                       .board = rank.board.get()});
+    rank.negotiator.emplace(negotiator_settings_,
+                            negotiation::NegotiatorOptions{.place = rank.place,
+                                                           .session = settings_.seed,
+                                                           .now = clock(),
+                                                           .board = rank.board.get()});
     rank.sets.assign(program.sets.size() + 1, 0);
     rank.unnamed.assign(program.sets.size() + 1, 0);
   }

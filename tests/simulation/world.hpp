@@ -119,6 +119,7 @@ class World {
 
   const Program& program_;
   const Settings& settings_;
+  const internal::Settings negotiator_settings_;
   std::vector<Operation> operations_;        // with what became known during the run
   std::vector<KeyNumber> key_of_operation_;  // of those whose key is fixed; -1
   campaign::Random random_;

@@ -8,8 +8,13 @@
 #include <optional>
 #include <set>
 
+#include "base/operation_types.hpp"
+
 namespace diagnose {
 namespace {
+
+using kolo::internal::operation_table;
+using kolo::internal::OperationTraits;
 
 constexpr double silence_seconds = 1.0;
 constexpr std::size_t max_listed = 5;
@@ -17,7 +22,8 @@ constexpr std::size_t max_listed = 5;
 using Records = std::vector<Record>;
 
 bool may_differ_in_bytes(const std::string& type) {
-  return type == "allgather" || type == "alltoall" || type.starts_with("broadcast");
+  const auto traits = std::ranges::find(operation_table, type, &OperationTraits::name);
+  return traits != operation_table.end() && traits->bytes_may_differ;
 }
 
 std::vector<int> ranks_of(const Records& records) {

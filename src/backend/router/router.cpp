@@ -160,7 +160,7 @@ struct Router::Preparation {
 };
 
 Router::~Router() {
-  if (!preparer_.stop(options_.nccl.exit_timeout))
+  if (!preparer_.stop(options_.exit_timeout))
     log(LogLevel::warning, "an NCCL call does not return; its thread is leaked");
 }
 
@@ -184,8 +184,8 @@ void Router::abandon() noexcept {
   cpu_.abandon();
   if (gpu_executions_ == 0) return;
   try {
-    gpu_.finish(options_.nccl.exit_timeout);
-  } catch (const std::exception& error) {  // a GPU that fails does not write
+    gpu_.finish(options_.exit_timeout);
+  } catch (const std::exception& error) {  // a GPU that fails writes nothing
     log(LogLevel::warning, error.what());
   }
 }
@@ -230,7 +230,7 @@ void Router::begin_to_prepare(const Batch& batch) {
   preparation_ = std::make_shared<Preparation>();
   FindLibrary find;
   if (!std::exchange(looked_for_nccl_, true)) {
-    if (options_.operations == GpuOperations::staged)
+    if (settings_.gpu_operations == GpuOperations::staged)
       why_no_nccl_ = "gpu_operations is staged";
     else
       find = find_library_;
@@ -249,7 +249,7 @@ void Router::begin_agreement(const Batch& batch) {
   if (done->error) std::rethrow_exception(done->error);
   if (!done->why_not.empty()) why_no_nccl_ = done->why_not;
   if (done->library != nullptr && !nccl_)
-    nccl_.emplace(done->library, gpu_, cpu_, rank_, options_.nccl);
+    nccl_.emplace(done->library, gpu_, cpu_, rank_, settings_, options_.exit_timeout);
   gpu::GpuInfo info = own_info();
   info.unique_id = done->unique_id;
   agreement_.emplace(cpu_, batch, info);
@@ -267,12 +267,12 @@ void Router::end_agreement() {
   if (path.nccl) {
     log(LogLevel::info, fmt::format("GPU tensors of ranks {} use NCCL", names));
     nccl_->connect(ranks, infos.front().unique_id);
-  } else if (options_.operations == GpuOperations::nccl) {
+  } else if (settings_.gpu_operations == GpuOperations::nccl) {
     throw BackendError(fmt::format("gpu_operations is nccl, but ranks {} cannot use NCCL: {}",
                                    names, path.why_not));
   } else {
-    // Staging is far slower than NCCL, so one rank warns, unless the user has chosen it.
-    const bool warns = options_.operations != GpuOperations::staged && ranks.front() == rank_;
+    // Staging is far slower than NCCL. One rank warns, unless the user asked for it.
+    const bool warns = settings_.gpu_operations != GpuOperations::staged && ranks.front() == rank_;
     log(warns ? LogLevel::warning : LogLevel::info,
         fmt::format("GPU tensors of ranks {} are staged through host memory: {}", names,
                     path.why_not));

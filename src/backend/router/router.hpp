@@ -21,7 +21,7 @@
 #include "backend/mpi/mpi_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "backend/small_allgather.hpp"
-#include "base/choices.hpp"
+#include "base/settings.hpp"
 #include "messenger/messenger.hpp"
 
 namespace kolo::internal::backend {
@@ -88,19 +88,20 @@ class CpuRouter : public Backend {
 class Router : public Backend {
  public:
   struct Options {
-    GpuOperations operations = GpuOperations::automatic;
-    nccl::NcclBackend::Options nccl{};
-    std::int64_t chunk_bytes = gpu::min_chunk_bytes;  // for staged batches
+    std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // then NCCL is left behind
+    std::int64_t chunk_bytes = gpu::min_chunk_bytes;                   // chunks of staged batches
   };
   /// Loads NCCL at the first GPU tensor. May throw BackendError, or return null.
   using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;
 
-  /// `cpu` and `gpu` must outlive the router.
-  Router(Backend& cpu, gpu::Gpu& gpu, int rank, FindLibrary find_library, Options options)
+  /// `cpu`, `gpu` and `settings` outlive this.
+  Router(Backend& cpu, gpu::Gpu& gpu, int rank, FindLibrary find_library, const Settings& settings,
+         const Options& options)
       : cpu_(cpu),
         gpu_(gpu),
         rank_(rank),
         find_library_(std::move(find_library)),
+        settings_(settings),
         options_(options) {}
   ~Router() override;
   Router(const Router&) = delete;
@@ -148,6 +149,7 @@ class Router : public Backend {
   gpu::Gpu& gpu_;
   int rank_;
   FindLibrary find_library_;
+  const Settings& settings_;
   Options options_;
   bool looked_for_nccl_ = false;
   std::string why_no_nccl_{};

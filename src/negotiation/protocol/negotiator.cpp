@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events, and readiness on its way up. How the log is written and read is in negotiator_log.cpp.
+// Events, readiness on its way up, and plans. negotiator_log.cpp writes and reads the log.
 #include "negotiation/protocol/negotiator.hpp"
 
 #include <algorithm>
@@ -10,25 +10,36 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// How long a plan waits for late ranks. Afterwards it stops, so that negotiation can report them
-/// before the stall limits.
-std::chrono::nanoseconds board_patience(const NegotiatorOptions& options) {
+/// Batches of a plan are started while fewer than this many are in progress.
+constexpr int max_plan_batches = 4;
+
+/// Statuses that one host sends.
+constexpr std::size_t max_answers = 64;
+
+/// The time for which a plan waits for late ranks. Then it stops, so that negotiation can report
+/// them before the stall limits.
+std::chrono::nanoseconds board_patience(const Settings& settings) {
   std::chrono::nanoseconds patience = std::chrono::seconds(1);
-  for (const auto age : {options.stall_warning, options.stall_shutdown})
+  for (const auto age : {settings.stall_warning, settings.stall_shutdown})
     if (age.count() != 0) patience = std::min(patience, age / 2);
   return patience;
 }
 
 }  // namespace
 
-Negotiator::Negotiator(const NegotiatorOptions& options)
-    : place_(options.place),
-      options_(options),
+Negotiator::Negotiator(const Settings& settings, const NegotiatorOptions& options)
+    : settings_(settings),
+      place_(options.place),
+      session_(options.session),
+      may_plan_(options.board != nullptr && settings.plan_replay),
       now_(options.now),
-      sequencer_(options.fusion_threshold, options.cache_capacity),
-      replay_({options.board, options.place.rank, options.place.ranks, board_patience(options)}) {
-  add_set(world_set, RankSet::range(0, place_.ranks - 1));
-}
+      sets_(options.place),
+      replay_({options.board, options.place.rank, options.place.ranks, board_patience(settings)}),
+      sequencer_(settings),
+      stalls_(settings, options.place.ranks, sets_, [this](EntryBody body) {
+        if (std::holds_alternative<StallEntry>(body)) append_all_batches();
+        append(std::move(body));
+      }) {}
 
 // ---- events ----
 
@@ -39,18 +50,19 @@ void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& desc
 }
 
 void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& descriptor) {
-  Set* set = find(key.set);
+  NegotiatedSet* set = sets_.find(key.set);
   if (set == nullptr || set->broken) {
     actions_.fails.push_back(
-        {ticket, set == nullptr ? explain_removal(descriptor.type, key, removed_members(key.set))
-                                : broken_failure(*set, key, descriptor.type)});
+        {ticket, set == nullptr
+                     ? explain_removal(descriptor.type, key, sets_.members_of_removed(key.set))
+                     : broken_failure(*set, key, descriptor.type)});
     return;
   }
   if (excluded_after_join_) {
-    actions_.fails.push_back({ticket, broken_failure(sets_.at(world_set), key, descriptor.type)});
+    actions_.fails.push_back({ticket, broken_failure(sets_.world(), key, descriptor.type)});
     return;
   }
-  own_.emplace(key, Own{ticket, next_order_++, descriptor});
+  own_.add(ticket, key, descriptor);
   if (descriptor.type == OperationType::join) {
     own_join_ = key;
     on_joined(place_.rank);
@@ -61,12 +73,12 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
 
 void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
   ControlMessage message = decode(bytes, place_.ranks);
-  if (message.session == options_.session) on_message(peer, std::move(message.body), bytes);
+  if (message.session == session_) on_message(peer, std::move(message.body), bytes);
 }
 
 void Negotiator::on_message(int peer, MessageBody message, std::span<const std::byte> bytes) {
-  // The sender has read the end of the plan on the board. This rank reads the same if it looks at
-  // the board before the message: no message is handled within a plan by mistake.
+  // The sender has read the end of the plan on the board. This rank reads the board before the
+  // message, so it finds the same end: no message is handled within a plan by mistake.
   follow_plan();
   if (const auto* update = std::get_if<LogUpdate>(&message)) {
     if (peer != place_.parent)
@@ -78,19 +90,19 @@ void Negotiator::on_message(int peer, MessageBody message, std::span<const std::
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
-  // The root removes sets, and a child reads of it only through its parent.
+  // The root removes sets, and a child learns of removals only through its parent.
   if (report->removals > cache_.removals()) throw ProtocolError("a message of a removal to come");
-  drop_freed_slots(*report);
+  drop_freed_slots(*report, cache_);
   report->slots.for_each([&](CacheSlot slot) {
     if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
   });
   // The root begins plans, and a child learns of them only through its parent.
   if (report->epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
-  // The sender withdrew these operations when it read of the plan, and submits them again.
-  if (report->epoch < replay_.epoch()) withdraw_from(*report);
+  // The sender withdrew these operations when it learned of the plan, and submits them again.
+  if (report->epoch < replay_.epoch()) withdraw_world(*report, cache_);
   if (!replay_.live()) return on_report(*child, *report);
   if (report->empty()) return;
-  // Something that is not in the plan: it is handled when all ranks have stopped.
+  // Nothing in the plan needs a message: this one is handled when all ranks have stopped.
   postponed_.emplace_back(peer, std::move(*report));
   replay_.stop();
 }
@@ -106,12 +118,15 @@ void Negotiator::on_log_update(const LogUpdate& update, std::span<const std::byt
 
 void Negotiator::on_time(TimePoint now) {
   now_ = now;
-  if (is_root()) conclude_inquiries();
-  report_late_operations();
+  if (is_root()) {
+    stalls_.on_time(now);
+  } else {
+    report_late_operations();
+  }
 }
 
 void Negotiator::on_done(SetId set) {
-  if (Set* found = find(set)) --found->unfinished;
+  if (NegotiatedSet* found = sets_.find(set)) --found->unfinished;
 }
 
 void Negotiator::on_leave(const std::string& reason) {
@@ -125,14 +140,12 @@ void Negotiator::depart(const Departure& departure) {
   if (is_root()) {
     append_departure(departure);
   } else {
-    outgoing_report().departures.push_back(departure);
+    reports_.current().departures.push_back(departure);
   }
 }
 
 bool Negotiator::outstanding() const {
-  return !own_.empty() || replay_.pending() || replay_.stopping() ||
-         std::ranges::any_of(sets_,
-                             [](const auto& numbered) { return !numbered.second.tally.empty(); });
+  return !own_.empty() || replay_.pending() || replay_.stopping() || sets_.any_pending();
 }
 
 Actions Negotiator::take() {
@@ -141,120 +154,151 @@ Actions Negotiator::take() {
   if (is_root()) {
     sequence();
     if (!outgoing_update_.entries.empty()) {
-      const std::vector<std::byte> bytes =
-          encode(options_.session, std::exchange(outgoing_update_, {}));
+      const std::vector<std::byte> bytes = encode(session_, std::exchange(outgoing_update_, {}));
       for (const Child& child : place_.children) actions_.sends.push_back({child.rank, bytes});
     }
   } else {
-    for (ReadinessReport& message : outgoing_reports_) {
-      message.epoch = replay_.epoch();
-      message.removals = cache_.removals();
-      if (!message.empty())
-        actions_.sends.push_back({place_.parent, encode(options_.session, std::move(message))});
-    }
-    outgoing_reports_.clear();
+    for (ReadinessReport& report : reports_.take(replay_.epoch(), cache_.removals()))
+      actions_.sends.push_back({place_.parent, encode(session_, std::move(report))});
   }
+  actions_.reports = stalls_.take_reports();
   return std::exchange(actions_, {});
 }
 
 // ---- readiness on its way up ----
 
-/// Null if the set was removed.
-Negotiator::Set* Negotiator::find(SetId set) {
-  const auto found = sets_.find(set);
-  if (found != sets_.end()) return &found->second;
-  if (set >= next_set_) throw ProtocolError("process set " + std::to_string(set) + " is unknown");
-  return nullptr;
-}
-
-/// Null also if the set is broken: a rank below may have sent its report before it learned of that.
-Negotiator::Set* Negotiator::find_whole(SetId set) {
-  Set* found = find(set);
-  return found != nullptr && !found->broken ? found : nullptr;
-}
-
-ReadinessReport& Negotiator::outgoing_report() {
-  if (outgoing_reports_.empty()) outgoing_reports_.emplace_back();
-  return outgoing_reports_.back();
-}
-
 void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
   for (const int rank : message.joins) {
-    // Joins and departures are counted: a rank that counts twice would stand in for another.
-    if (!child.ranks.contains(rank) || std::ranges::find(joined_, rank) != joined_.end())
+    // Joins and departures are counted: a rank that counted twice would replace another.
+    if (!child.ranks.contains(rank) ||
+        std::ranges::find(sets_.joined(), rank) != sets_.joined().end())
       throw ProtocolError("rank " + std::to_string(child.rank) + " reports a join of rank " +
                           std::to_string(rank) + " that cannot be");
     on_joined(rank);
   }
   message.slots.for_each([&](CacheSlot slot) {
-    // By a removal that a join above has completed, or one that came while the message waited for
-    // the end of a plan.
+    // A join above has completed a removal, or a removal came while the message waited for the end
+    // of a plan.
     if (cache_.was_freed_after(slot, message.removals)) return;
     const ResponseCache::Item& item = cache_[slot];
-    if (Set* set = find_whole(item.key.set))
+    if (NegotiatedSet* set = sets_.find_whole(item.key.set))
       count(*set, set->tally.add(item.key, item.descriptor,
                                  set->tally.expected().common(child.ranks), now_));
   });
   for (const Readiness& readiness : message.ready)
-    if (Set* set = find_whole(readiness.key.set)) count(*set, set->tally.add(readiness, now_));
+    if (NegotiatedSet* set = sets_.find_whole(readiness.key.set))
+      count(*set, set->tally.add(readiness, now_));
   for (const Lag& lag : message.lags) {
-    Set* set = find_whole(lag.key.set);
+    NegotiatedSet* set = sets_.find_whole(lag.key.set);
     if (set == nullptr) continue;
     set->tally.add(lag, now_);
-    if (!is_root()) outgoing_report().lags.push_back(lag);
+    if (!is_root()) reports_.current().lags.push_back(lag);
   }
   for (const RankStatus& status : message.statuses) pass_status(status);
   for (const Departure& departure : message.departures) depart(departure);
 }
 
 void Negotiator::on_joined(int rank) {
-  if (joined_.empty()) {
-    joined_since_ = asked_about_joins_ = now_;
-    reported_join_.clear();
-  }
-  joined_.push_back(rank);
-  std::vector<Readiness> complete;
-  for (auto& [id, set] : sets_)
-    for (Readiness& one : set.tally.join(rank)) complete.push_back(std::move(one));
+  if (sets_.joined().empty()) stalls_.on_first_join(now_);
+  std::vector<Readiness> complete = sets_.join(rank);
   if (is_root()) {
     for (Readiness& one : complete)
-      if (Set* set = find(one.key.set)) agree(*set, std::move(one));  // null: just removed
+      if (NegotiatedSet* set = sets_.find(one.key.set))  // null: just removed
+        agree(*set, std::move(one));
     return;
   }
-  // Order of reports: the parent must count all earlier submissions of a rank before it counts the
-  // rank as joined, so readiness goes into an earlier report. A slot's bit stands only for ranks
-  // that have not joined, so it goes with or after the join; the key cannot complete above without
-  // it.
-  std::vector<CacheSlot> slots;
+  std::vector<OutgoingReports::Completed> completed;
   for (Readiness& one : complete) {
-    if (const auto slot = slot_of(*find(one.key.set), one)) {
-      slots.push_back(*slot);
-    } else {
-      outgoing_report().ready.push_back(std::move(one));
-    }
+    const std::optional<CacheSlot> slot = slot_of(*sets_.find(one.key.set), one);
+    completed.push_back({std::move(one), slot});
   }
-  if (!outgoing_report().slots.empty() || !outgoing_report().ready.empty())
-    outgoing_reports_.emplace_back();
-  outgoing_report().joins.push_back(rank);
-  for (const CacheSlot slot : slots) outgoing_report().slots.insert(slot);
+  reports_.add_join(rank, std::move(completed));
 }
 
-void Negotiator::count(Set& set, std::optional<Readiness> complete) {
+void Negotiator::count(const NegotiatedSet& set, std::optional<Readiness> complete) {
   if (!complete) return;
-  if (is_root()) {
-    agree(set, std::move(*complete));
-  } else if (const auto slot = slot_of(set, *complete)) {
-    outgoing_report().slots.insert(*slot);
-  } else {
-    outgoing_report().ready.push_back(std::move(*complete));
-  }
+  if (is_root()) return agree(set, std::move(*complete));
+  const std::optional<CacheSlot> slot = slot_of(set, *complete);
+  reports_.add(std::move(*complete), slot);
 }
 
 /// The slot whose bit means the same: all expected ranks submitted the cached descriptor.
-std::optional<CacheSlot> Negotiator::slot_of(const Set& set, const Readiness& complete) const {
+std::optional<CacheSlot> Negotiator::slot_of(const NegotiatedSet& set,
+                                             const Readiness& complete) const {
   const auto& variants = complete.variants;
   if (complete.disagrees() || variants.front().ranks != set.tally.expected()) return std::nullopt;
   return cache_.find(complete.key, variants.front().descriptor);
+}
+
+// ---- late operations ----
+
+/// The root needs the report before the earlier of its two limits.
+void Negotiator::report_late_operations() {
+  const auto warning = settings_.stall_warning;
+  const auto shutdown = settings_.stall_shutdown;
+  const auto age = warning.count() == 0    ? shutdown
+                   : shutdown.count() == 0 ? warning
+                                           : std::min(warning, shutdown);
+  if (age.count() == 0) return;
+  for (auto& [id, set] : sets_)
+    for (Lag& lag : set.tally.late(age, now_)) reports_.current().lags.push_back(std::move(lag));
+}
+
+void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
+  // If there are too many statuses, those of ranks that have not submitted the keys come first.
+  std::stable_partition(statuses.begin(), statuses.end(), [&](const RankStatus& status) {
+    return std::ranges::none_of(questions, [&](const Key& key) { return status.lists(key); });
+  });
+  if (statuses.size() > max_answers) statuses.resize(max_answers);
+  for (RankStatus& status : statuses) pass_status(std::move(status));
+}
+
+void Negotiator::pass_status(RankStatus status) {
+  if (is_root()) {
+    stalls_.add_status(std::move(status));
+  } else {
+    reports_.current().statuses.push_back(std::move(status));
+  }
+}
+
+void Negotiator::on_blocked(const std::vector<RankStatus>& host) {
+  if (is_root() && !replay_.live()) stalls_.on_blocked(host, now_);
+}
+
+// ---- plans ----
+//
+// Invariant: while a plan is live on a rank, that rank negotiates nothing of the world, and sends
+// and appends nothing. A rank for which the plan is over has read on the board that all ranks have
+// stopped. A later reader of the board reads the same, so a rank that receives a message from after
+// the plan finds the plan over before it reads the message.
+
+void Negotiator::follow_plan() {
+  if (!replay_.live()) return;
+  NegotiatedSet& world = sets_.world();
+  const std::size_t before = actions_.executes.size();
+  replay_.poll(now_, max_plan_batches - world.unfinished, actions_.executes);
+  world.unfinished += static_cast<int>(actions_.executes.size() - before);
+  for (std::size_t i = before; i < actions_.executes.size(); ++i)
+    actions_.executes[i].joins = joins_;
+  if (replay_.over()) end_plan();
+}
+
+void Negotiator::find_upcoming() {
+  // Prepared only when it may start soon: the batches before it are done then, or nearly.
+  if (!replay_.live() || sets_.world().unfinished >= max_plan_batches) return;
+  actions_.upcoming = replay_.take_upcoming();
+  if (actions_.upcoming) actions_.upcoming->joins = joins_;
+}
+
+void Negotiator::end_plan() {
+  replayed_ += replay_.ran();
+  planner_.ended(replay_.passes());
+  for (const Withdrawn& one : replay_.end()) negotiate(one.ticket, one.key, one.descriptor);
+  if (const auto departure = std::exchange(own_departure_, std::nullopt)) depart(*departure);
+  for (const auto& [peer, message] : std::exchange(postponed_, {})) {
+    const auto child = std::ranges::find(place_.children, peer, &Child::rank);
+    on_report(*child, message);
+  }
 }
 
 }  // namespace kolo::internal::negotiation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log: how the root writes it, and how every rank reads it.
-#include <algorithm>
-#include <iterator>
+#include <type_traits>
+#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"
@@ -14,19 +14,11 @@ namespace {
 /// next batch.
 constexpr int batches_under_way = 2;
 
-/// Reductions, allgathers and barriers are defined among the ranks that are present.
 bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
-  switch (descriptor.type) {
-    case OperationType::alltoall:
-    case OperationType::reducescatter: return absent.empty();
-    case OperationType::broadcast:
-    case OperationType::broadcast_string: return !absent.contains(descriptor.root);
-    case OperationType::allreduce:
-    case OperationType::allgather:
-    case OperationType::barrier:
-    case OperationType::join:
-    case OperationType::add_process_set:
-    case OperationType::remove_process_set: break;
+  switch (traits_of(descriptor.type).needs) {
+    case NeededRanks::none: return true;
+    case NeededRanks::root: return !absent.contains(descriptor.root);
+    case NeededRanks::all: return absent.empty();
   }
   return true;
 }
@@ -35,19 +27,14 @@ bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
 
 // ---- as the root writes it ----
 
-void Negotiator::agree(Set& set, Readiness complete) {
+void Negotiator::agree(const NegotiatedSet& set, Readiness complete) {
   RankSet absent;
-  if (!joined_.empty()) absent = set.members.without(complete.submitters());
+  if (!sets_.joined().empty()) absent = set.members.without(complete.submitters());
   const Descriptor& descriptor = complete.variants.front().descriptor;
   if (complete.disagrees() || !is_defined_without(descriptor, absent)) {
     sequencer_.append(MismatchEntry{std::move(complete), std::move(absent)});
   } else if (descriptor.type == OperationType::add_process_set) {
-    // Not the world, which comes first: an equal set must be removable.
-    const auto same = std::find_if(std::next(sets_.begin()), sets_.end(), [&](const auto& known) {
-      return known.second.members == descriptor.ranks;
-    });
-    append(
-        AddSetEntry{complete.key, same != sets_.end() ? same->first : next_set_, descriptor.ranks});
+    append(AddSetEntry{complete.key, sets_.id_for(descriptor.ranks), descriptor.ranks});
   } else if (descriptor.type == OperationType::remove_process_set) {
     append_all_batches();
     append(RemoveSetEntry{complete.key, descriptor.removed});
@@ -82,12 +69,12 @@ void Negotiator::append_departure(const Departure& departure) {
 void Negotiator::sequence() {
   if (replay_.live()) return;
   apply_log();
-  if (static_cast<int>(joined_.size()) == place_.ranks) {
+  if (static_cast<int>(sets_.joined().size()) == place_.ranks) {
     append_all_batches();
-    append(JoinEntry{joined_.back()});
+    append(JoinEntry{sets_.joined().back()});
   }
   for (const SetId id : sequencer_.gathering()) {
-    const Set& set = sets_.at(id);
+    const NegotiatedSet& set = *sets_.find(id);
     while (!replay_.live() && set.unfinished < batches_under_way &&
            sequencer_.append_batch(id, cache_)) {
       apply_log();
@@ -100,8 +87,8 @@ void Negotiator::apply_log() {
   while (sequencer_.has_entry()) {
     outgoing_update_.entries.push_back(sequencer_.take_entry());
     const Entry& entry = outgoing_update_.entries.back();
-    if (std::holds_alternative<BatchEntry>(entry.body)) active_at_ = now_;
-    if (may_plan()) {
+    if (std::holds_alternative<BatchEntry>(entry.body)) stalls_.on_batch(now_);
+    if (may_plan_) {
       const auto* batch = std::get_if<BatchEntry>(&entry.body);
       if (batch != nullptr && batch->set == world_set && batch->absent.empty()) {
         planner_.see(*batch, cache_, now_);
@@ -132,23 +119,13 @@ void Negotiator::apply(const Entry& entry) {
       entry.body);
 }
 
-Ticket Negotiator::answered(const Key& key) {
-  const auto own = own_.find(key);
-  if (own == own_.end())
-    throw ProtocolError(to_string(key) + " was answered, but this rank did not submit it");
-  const Ticket ticket = own->second.ticket;
-  own_.erase(own);
-  return ticket;
-}
-
 void Negotiator::answer(const Key& key, std::int64_t value) {
-  const OperationType type =
-      own_.contains(key) ? own_.at(key).descriptor.type : OperationType::barrier;
-  actions_.answers.push_back({answered(key), type, value});
+  const OwnOperations::Taken own = own_.take(key);
+  actions_.answers.push_back({own.ticket, own.type, value});
 }
 
 void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
-  Set* set = find(batch.set);
+  NegotiatedSet* set = sets_.find(batch.set);
   if (set == nullptr) throw ProtocolError("a batch of a removed process set");
   const bool takes_part = set->members.contains(place_.rank) && !batch.absent.contains(place_.rank);
   std::optional<Execute> execute;
@@ -156,7 +133,7 @@ void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
     if (!takes_part) return;
     if (!execute)
       execute = Execute{sequence, batch.set, set->members, batch.absent, descriptor, {}, joins_};
-    execute->tickets.push_back(answered(key));
+    execute->tickets.push_back(own_.take(key).ticket);
   };
   batch.slots.for_each([&](CacheSlot slot) {
     if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
@@ -177,22 +154,115 @@ void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
 void Negotiator::apply(const MismatchEntry& entry) {
   if (!entry.conflict.submitters().contains(place_.rank)) return;
   actions_.fails.push_back(
-      {answered(entry.conflict.key), entry.conflict.disagrees()
-                                         ? explain_mismatch(entry.conflict)
-                                         : explain_absence(entry.conflict, entry.absent)});
+      {own_.take(entry.conflict.key).ticket, entry.conflict.disagrees()
+                                                 ? explain_mismatch(entry.conflict)
+                                                 : explain_absence(entry.conflict, entry.absent)});
 }
 
 void Negotiator::apply(const JoinEntry& entry) {
-  joined_.clear();
+  sets_.release_joined();
   ++joins_;
-  for (auto& [id, set] : sets_) set.tally.release_joined();
   if (const std::optional<Key> join = std::exchange(own_join_, std::nullopt)) {
     answer(*join, entry.last);
-  } else if (!sets_.at(world_set).broken) {
+  } else if (!sets_.world().broken) {
     throw ProtocolError("all ranks have joined, but this one has not");
   }
 }
 
+void Negotiator::apply(const AddSetEntry& entry) {
+  sets_.add(entry.set, entry.ranks);
+  // A rank that has joined did not submit the operation.
+  if (own_.contains(entry.key)) answer(entry.key, entry.set);
+}
+
+void Negotiator::apply(const RemoveSetEntry& entry) {
+  if (sets_.remove(entry.set)) {
+    reports_.remove(entry.set, cache_);
+    sequencer_.remove(entry.set);
+    fail_own(entry.set, [&](const Key& key, OperationType type) {
+      return explain_removal(type, key, sets_.members_of_removed(entry.set));
+    });
+  }
+  if (own_.contains(entry.key)) answer(entry.key, entry.set);
+}
+
+void Negotiator::apply(const Departure& departure) {
+  // Every rank reads the same log, so every rank learns of the departure.
+  if (departure.rank == place_.rank) left_ = true;
+  for (auto& [id, set] : sets_)
+    if (set.members.contains(departure.rank)) break_off(id, set, departure);
+}
+
+void Negotiator::apply(const StallEntry& entry) {
+  if (NegotiatedSet* set = sets_.find(entry.lag.key.set)) break_off(entry.lag.key.set, *set, entry);
+}
+
+void Negotiator::apply(const InquiryEntry& entry) {
+  actions_.questions.push_back(entry.key);
+  const NegotiatedSet* set = sets_.find(entry.key.set);
+  if (is_root() || set == nullptr) return;
+  if (std::optional<Lag> lag = set->tally.lag(entry.key, now_))
+    reports_.current().lags.push_back(std::move(*lag));
+}
+
+void Negotiator::break_off(SetId id, NegotiatedSet& set, const BreakCause& cause) {
+  if (set.broken) return;  // errors report the first cause
+  set.broken = cause;
+  set.tally.clear();
+  if (id == world_set && std::exchange(own_join_, std::nullopt)) excluded_after_join_ = true;
+  fail_own(id, [&](const Key& key, OperationType type) { return broken_failure(set, key, type); });
+}
+
+void Negotiator::fail_own(SetId set,
+                          const std::function<Failure(const Key&, OperationType)>& explain) {
+  for (const Withdrawn& own : own_.take_all(set))
+    actions_.fails.push_back({own.ticket, explain(own.key, own.descriptor.type)});
+}
+
+Failure Negotiator::broken_failure(const NegotiatedSet& set, const Key& key,
+                                   OperationType type) const {
+  if (const auto* stalled = std::get_if<StallEntry>(&*set.broken))
+    return explain_stall(*stalled, type, key);
+  const Departure& departure = std::get<Departure>(*set.broken);
+  return departure.rank == place_.rank ? explain_own_departure(departure, type, key)
+                                       : explain_departure(departure, type, key);
+}
+
 void Negotiator::apply(const EndEntry& /*entry*/) { ended_ = true; }
+
+// ---- the beginning of plans ----
+
+/// Called by the root when it has appended a batch. Nothing may be in progress that would append an
+/// entry to the log within the plan. Agreed operations that are in no batch yet are withdrawn, like
+/// all pending ones.
+void Negotiator::begin_plan_if_due() {
+  if (!may_plan_ || !sets_.joined().empty() || stalls_.is_inquiring() || sets_.world().broken ||
+      replay_.epoch() == last_epoch)
+    return;
+  std::optional<PlanEntry> plan = planner_.plan(replay_.epoch() + 1);
+  if (!plan) return;
+  for (const SetId set : sequencer_.gathering())
+    if (set != world_set) return;
+  for (const auto& [id, set] : sets_)
+    if (id != world_set && !set.tally.empty()) return;
+  append(std::move(*plan));
+}
+
+/// Every rank withdraws its pending operations of the world and submits them to the plan, like all
+/// later ones. Reports of them that are still on their way up do not count: they carry an earlier
+/// epoch.
+void Negotiator::apply(const PlanEntry& entry, std::uint64_t sequence) {
+  // A batch's number is the number of log entries and plan batches before it. All ranks run the
+  // same batches of a plan, and read no entry within a plan: so the numbers agree on all ranks, and
+  // ascend through the log and the plans.
+  replay_.begin(entry, sequence + 1, now_);
+  own_join_.reset();
+  sets_.release_joined();
+  sets_.world().tally.clear();
+  sequencer_.forget(world_set);
+  reports_.withdraw(cache_);
+  for (const Withdrawn& one : own_.take_all(world_set))
+    replay_.submit(one.ticket, one.key, one.descriptor, now_);
+}
 
 }  // namespace kolo::internal::negotiation

@@ -42,7 +42,7 @@ std::vector<Sequencer::Agreed> Sequencer::take_batch(std::vector<Group>& groups)
       std::ranges::min_element(groups, {}, [](const Group& its) { return its.front().order; });
   const std::vector<std::size_t> chosen = fusion::select_batch(
       group->size(), [&](std::size_t i) -> const Descriptor& { return (*group)[i].descriptor; },
-      fusion_threshold_);
+      settings_.fusion_threshold);
   std::vector<Agreed> batch;
   std::vector<Agreed> passed_over;
   for (std::size_t i = 0; i <= chosen.back(); ++i) {
@@ -82,15 +82,15 @@ void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, std::size_
   if (!known && uncached.key.named()) {
     const bool again = agreed_once_.contains(uncached.key);
     const CacheSlot slot = cache.vacant(new_slots);
-    if (again && slot < cache_capacity_) {
+    if (again && slot < settings_.cache_capacity) {
       agreed_once_.erase(uncached.key);
       uncached.slot = slot;
       ++new_slots;
-    } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * cache_capacity_) {
+    } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * settings_.cache_capacity) {
       agreed_once_.insert(uncached.key);
     } else if (!again) {
       agreed_once_.clear();  // names that never repeat must not fill the memory
-      if (cache_capacity_ > 0) agreed_once_.insert(uncached.key);
+      if (settings_.cache_capacity > 0) agreed_once_.insert(uncached.key);
     }
   }
   batch.uncached.push_back(std::move(uncached));

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/settings.hpp"
 #include "negotiation/wire/message.hpp"
 #include "negotiation/wire/response_cache.hpp"
 
@@ -15,8 +16,8 @@ namespace kolo::internal::negotiation {
 
 class Sequencer {
  public:
-  Sequencer(std::int64_t fusion_threshold, std::int64_t cache_capacity)
-      : fusion_threshold_(fusion_threshold), cache_capacity_(cache_capacity) {}
+  /// `settings` outlives this.
+  explicit Sequencer(const Settings& settings) : settings_(settings) {}
 
   /// All members of the key's set but the absent have submitted it alike. It waits for a batch.
   void agree(Key key, Descriptor descriptor, RankSet absent);
@@ -59,8 +60,7 @@ class Sequencer {
   void add_member(Agreed agreed, const ResponseCache& cache, std::size_t& new_slots,
                   BatchEntry& batch);
 
-  std::int64_t fusion_threshold_;
-  std::int64_t cache_capacity_;
+  const Settings& settings_;
   std::map<SetId, std::vector<Group>> agreed_;  // no vector and no group is empty
   std::uint64_t next_order_ = 0;
   std::deque<Entry> log_;

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/enumerators.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "negotiation/wire/layout.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is doing, as it reports to the other ranks.
+// The status of a rank, as it reports it to the other ranks.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -43,6 +44,9 @@ struct RankStatus {
   RankSet awaited{};                           // the ranks that it waits for
   std::optional<Failure> ended{};              // why its session has ended, if it has
 
+  [[nodiscard]] bool lists(const Key& key) const {
+    return std::ranges::find(operations, key, &WaitingOperation::key) != operations.end();
+  }
   /// True if the rank makes no progress and answers nothing.
   [[nodiscard]] bool silent() const {
     using namespace std::chrono_literals;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/enumerators.hpp"
 #include "base/format.hpp"
 #include "base/overlap.hpp"

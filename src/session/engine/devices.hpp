@@ -1,35 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which memory a session's tensors may lie in.
+// The devices whose memory a session's tensors may use.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "backend/backend.hpp"
 #include "backend/gpu/nccl/library.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
 #include "backend/router/router.hpp"
+#include "base/settings.hpp"
+#include "kolo/cuda.hpp"
+#include "kolo/error.hpp"
 #include "kolo/types.hpp"
 
 namespace kolo::internal::session {
 
-/// What GPU tensors need from outside; the seam to CUDA and NCCL.
+/// The libraries for GPU tensors; tests replace CUDA and NCCL here.
 struct GpuLibraries {
   std::shared_ptr<backend::gpu::Runtime> cuda = backend::gpu::find_runtime();  // may be null
   backend::Router::FindLibrary find_nccl = backend::nccl::find_library;
 };
 
-/// Of one rank. Nothing of CUDA is called before a GPU tensor is seen.
+/// The devices of one rank. Calls nothing of CUDA before the first GPU tensor.
 class Devices {
  public:
-  /// `cpu` outlives this.
-  Devices(backend::Backend& cpu, int rank, const backend::Router::Options& options,
-          GpuLibraries libraries);
+  /// `cpu` and `settings` outlive this.
+  Devices(backend::Backend& cpu, int rank, const Settings& settings, GpuLibraries libraries)
+      : cpu_(cpu) {
+    if (libraries.cuda == nullptr) return;
+    gpu_.emplace(std::move(libraries.cuda));
+    on_devices_.emplace(cpu_, *gpu_, rank, std::move(libraries.find_nccl), settings,
+                        backend::Router::Options{});
+  }
 
-  /// For a tensor on a GPU, after what this thread's current stream was given so far. Throws
+  /// A mark in this thread's current stream, after the work so far, for a tensor on the GPU. Throws
   /// InvalidArgument if the GPU cannot be used; BackendError. Thread-safe.
-  [[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark(Device device);
+  [[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark(Device device) {
+    if (!gpu_) throw InvalidArgument("this build of Kolo is without CUDA");
+    return gpu_->mark(device, CudaStreamScope::current());
+  }
 
   /// Executes batches wherever their tensors are.
   [[nodiscard]] backend::Backend& backend() { return gpu_ ? *on_devices_ : cpu_; }

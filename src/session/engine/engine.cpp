@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the driver, its sleep, and its wake-up.
-//
-// No wake-up may be missed. A thread that has work for the driver stores it, then rings. The driver
-// stores that it listens, makes progress once more, and sleeps only if nothing moved. Both sides
-// have a sequentially consistent fence between their two steps (node/doorbell.hpp), so either the
-// driver sees the work or the other thread sees the listener.
+// The calls of the program's threads. engine_driver.cpp runs the session.
 #include "session/engine/engine.hpp"
 
 #include <fmt/format.h>
@@ -13,58 +8,27 @@
 #include <system_error>
 #include <utility>
 
-#include "base/finally.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
+#include "negotiation/stall/explain.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A waiting thread that drives yields for this long after progress, then it sleeps: the next
-// message of a running operation usually comes sooner than a sleeper would wake.
-constexpr nanoseconds patience = microseconds(100);
+/// The time that a rank which exits, or which an exception unwinds, gives other ranks for a pending
+/// operation, unless a warning is due sooner. Then the rank leaves, since they may wait for it.
+constexpr nanoseconds max_unwinding = std::chrono::seconds(10);
 
-// No thread sleeps longer, so that periodic checks are on time.
-constexpr nanoseconds max_sleep = milliseconds(100);
-
-// Submissions within this time of another gather without a ring each, which would cost more than
-// the submission.
-constexpr nanoseconds gathering = microseconds(50);
-
-// After a burst of so many submissions another is likely, and a thread will wait for it, drive, and
-// find all of it. The session's own thread would only take the processor from that thread.
-constexpr std::uint64_t burst = 16;
-constexpr nanoseconds gathering_burst = microseconds(500);
-
-// Without rings the driver polls: waiting for MPI would use a whole core.
-constexpr nanoseconds shortest_pause = microseconds(50);
-constexpr nanoseconds max_pause = milliseconds(1);  // while an answer is awaited
-constexpr nanoseconds idle_pause = milliseconds(5);
-// Shortly after traffic more is likely, including messages that this rank only forwards.
-constexpr nanoseconds lively = milliseconds(50);
-// MPI moves data only when called, and a sleep costs more than most messages between hosts.
-constexpr nanoseconds patience_executing = milliseconds(2);
-
-negotiation::NegotiatorOptions complete(negotiation::NegotiatorOptions options,
-                                        const Topology& topology, Links& links) {
-  options.place =
-      negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)];
-  options.now = steady_clock::now();
-  options.board = links.board();
-  return options;
-}
-
-diagnostics::RecorderOptions complete(diagnostics::RecorderOptions options, std::uint64_t session,
-                                      const Topology& topology) {
-  options.session = session;
-  options.rank = topology.rank;
-  options.size = topology.size;
-  return options;
+negotiation::NegotiatorOptions negotiator_options(std::uint64_t session, const Topology& topology,
+                                                  Links& links) {
+  auto places = negotiation::build_tree(topology.node_of);
+  return {.place = std::move(places[static_cast<std::size_t>(topology.rank)]),
+          .session = session,
+          .now = steady_clock::now(),
+          .board = links.board()};
 }
 
 std::thread start_thread(std::function<void()> run) {
@@ -78,22 +42,18 @@ std::thread start_thread(std::function<void()> run) {
   }
 }
 
-/// Whose pass this thread is in. An allocator of the program runs in one.
-thread_local const Engine* in_pass_of = nullptr;
-thread_local const Engine* within = nullptr;  // which it drives, or waits for
-
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
-               GpuLibraries gpu_libraries)
-    : topology_(topology),
-      stall_warning_(options.negotiation.stall_warning),
+Engine::Engine(Settings settings, std::uint64_t session, const Topology& topology,
+               std::unique_ptr<Links> links, GpuLibraries gpu_libraries)
+    : settings_(std::move(settings)),
+      topology_(topology),
       links_(std::move(links)),
-      devices_(links_->backend(), topology.rank, options.gpu, std::move(gpu_libraries)),
-      process_sets_(options.negotiation.session, topology.rank, topology.size),
+      devices_(links_->backend(), topology.rank, settings_, std::move(gpu_libraries)),
+      process_sets_(session, topology.rank, topology.size),
       queue_(topology.rank),
-      recorder_(complete(options.recording, options.negotiation.session, topology)),
-      progress_engine_(complete(options.negotiation, topology, *links_), queue_, *links_,
+      recorder_(settings_, {.session = session, .rank = topology.rank, .size = topology.size}),
+      progress_engine_(settings_, negotiator_options(session, topology, *links_), queue_, *links_,
                        devices_.backend(), recorder_, presence_),
       thread_(start_thread([this] { run(); })) {}
 
@@ -107,209 +67,126 @@ void Engine::start() {
   changed_.notify_all();
 }
 
-bool Engine::in_pass() const { return in_pass_of == this; }
+// ---- operations ----
 
-bool Engine::has_this_thread() const { return within == this; }
-
-bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
-  if (operation.done()) return true;
-  const Presence::Waiting waiting(presence_, deadline == TimePoint::max());
-  return wait_until([&] { return operation.done(); }, deadline);
+OperationPtr Engine::submit(Submission&& submission, bool waits) {
+  if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
+  require_outside_pass(submission.name);
+  presence_.submits();
+  OperationPtr operation = queue_.push(*this, submission, waits);
+  announce_submission(waits);
+  return operation;
 }
 
-bool Engine::wait_until(const Condition& met, TimePoint deadline) {
-  require_outside_pass("");
-  const Finally back([before = std::exchange(within, this)] { within = before; });
-  std::unique_lock lock(mutex_);
-  ++waiters_;  // the session's own thread gives up the token when it sees this
-  // Before the first look at the condition; see `progress`.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  const Finally not_waiting([&] { --waiters_; });
-  while (!met() && steady_clock::now() < deadline) {
-    if (!driven_) {
-      driven_ = true;
-      const Finally token([&] {
-        if (!lock.owns_lock()) lock.lock();
-        driven_ = false;
-        changed_.notify_all();  // one of the others takes the token
-      });
-      lock.unlock();
-      drive_until(met, deadline);
-      lock.lock();
-      // Under the lock and with the token: a thread that waits from now on drives itself.
-      if (waiters_ == 1) hand_over();
-      continue;
-    }
-    // The driver may sleep without knowing of this thread's submissions. If it is the session's own
-    // thread, the ring makes it see that a thread waits.
-    bell().ring();
-    if (deadline == TimePoint::max()) {
-      changed_.wait(lock);
-    } else {
-      changed_.wait_until(lock, deadline);
-    }
-  }
-  return met();
+OperationPtr Engine::submit_again(const Repetition& repetition, bool waits) {
+  if (leaving_ || in_pass()) return nullptr;
+  presence_.submits();
+  OperationPtr operation = queue_.push_again(repetition, waits);
+  if (operation != nullptr) announce_submission(waits);
+  return operation;
 }
 
-void Engine::listen(node::Listener listener) const {
-  bell().listen(listener, progress_engine_.awaits_data() ? node::WakeReason::data
-                                                         : node::WakeReason::messages);
+void Engine::announce_submission(bool waits) {
+  // A thread that waits rings, or drives, in `wait_until`. During a short sleep of the session's
+  // own thread no ring is needed: it finds the operation afterwards. But if a thread waits, that
+  // one drives, and it may sleep for long.
+  if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
 }
 
-void Engine::drive_until(const Condition& met, TimePoint deadline) {
-  bell().stop_listening();
-  TimePoint moved_at = steady_clock::now();
-  nanoseconds pause = shortest_pause;
-  while (!met()) {
-    const bool moved = progress();
-    const TimePoint now = steady_clock::now();
-    if (now >= deadline) return;
-    const bool executing = progress_engine_.executing();
-    if (moved) {
-      moved_at = now;
-      pause = shortest_pause;
-    } else if (now - moved_at < patience || (executing && now - moved_at < patience_executing &&
-                                             (links_->has_processor_to_poll() || must_poll()))) {
-      std::this_thread::yield();
-    } else {
-      listen(node::Listener::waiter);
-      // Work from before `listen` did not ring, so it is checked once more; `met` too, since
-      // another thread may have changed its condition.
-      if (!progress() && !met())
-        bell().sleep(node::Listener::waiter,
-                     // Asked again: this call of `progress` may have left something to poll for.
-                     std::min({must_poll() ? pause : max_sleep, until_due(now),
-                               std::chrono::duration_cast<nanoseconds>(deadline - now)}));
-      bell().stop_listening();
-      recorder_.woke();
-      pause = executing ? shortest_pause : std::min(2 * pause, max_pause);
-    }
-  }
+// ---- timelines and flight records ----
+
+void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
+  run_on_driver([&] {
+    if (recorder_.timeline() != nullptr)
+      throw InvalidArgument("a timeline is being written already: stop it first", "",
+                            {topology_.rank});
+    recorder_.set_timeline(std::move(timeline));
+  });
 }
 
-/// No thread waits any more: from now on the bell wakes the session's own thread. That thread
-/// sleeps already and is woken only if something moved after it became the listener, or if it has
-/// to poll: its pause was chosen when nothing was outstanding.
-void Engine::hand_over() {
-  listen(node::Listener::thread);
-  if (progress() || (must_poll() && progress_engine_.outstanding()))
-    bell().wake(node::Listener::thread);
+void Engine::stop_timeline() {
+  std::shared_ptr<diagnostics::Timeline> timeline;
+  run_on_driver([&] {
+    timeline = recorder_.timeline();
+    recorder_.set_timeline(nullptr);
+  });
+  if (timeline == nullptr) return;
+  if (const std::string error = timeline->close(); !error.empty())
+    throw BackendError(error, "", {topology_.rank});
 }
 
-bool Engine::progress() {
-  const Finally end_of_pass([before = std::exchange(in_pass_of, this)] { in_pass_of = before; });
-  if (giving_up_) progress_engine_.give_up(reason_to_give_up_);
-  if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
-  bool moved = progress_engine_.progress();
-  // Acquire: the work as its thread has written it. Release: the thread sees its effects.
-  if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
-    (*work)();
-    work_.store(nullptr, std::memory_order_release);
-    moved = true;
-  }
-  departed_.store(progress_engine_.departed(), std::memory_order_release);
-  ended_.store(progress_engine_.ended(), std::memory_order_release);
-  has_missed_ranks_.store(progress_engine_.has_missed_ranks(), std::memory_order_release);
-  // If this thread is the only one that waits, it checks its own condition. A waiter that finds the
-  // token taken checks its condition once more before it sleeps, both under the lock: so either it
-  // sees the change, or it sleeps already and is notified.
-  if (moved) {
-    // The driver changes the condition and then reads the number of waiters; a waiter counts itself
-    // and then reads the condition. With a fence in between on both sides, one sees the other.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (waiters_ > 1) {
-      const std::lock_guard lock(mutex_);
-      changed_.notify_all();
-    }
-  }
-  return moved;
+std::string Engine::write_flight_record(const std::string& path) {
+  std::string written;
+  run_on_driver([&] { written = progress_engine_.write_flight_record(path); });
+  return written;
 }
 
-void Engine::run() {
-  within = this;
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return started_ || stopping_; });
-  bool gathered = false;
-  while (!stopping_) {
-    nanoseconds pause = max_sleep;
-    const bool idle = !driven_ && waiters_ == 0;
-    if (idle && in_bursts_ && !gathered && queue_.any()) {
-      // The first of a burst: let the rest come, and the thread that waits for them drive.
-      coalescing_ = true;
-      pause_ = gathering_burst;
-    } else if (idle) {
-      driven_ = true;
-      lock.unlock();
-      drive_in_background();
-      pause = pause_;
-      lock.lock();
-      driven_ = false;
-      if (waiters_ > 0) changed_.notify_all();  // they take the token
-    }
-    lock.unlock();  // a ring between here and the sleep ends the sleep at once
-    gathered = coalescing_;
-    if (coalescing_) {
-      coalescing_sleep();
-    } else {
-      unattended_ = queue_.unattended();
-      bell().sleep(node::Listener::thread, pause);
-    }
-    lock.lock();
-  }
+// ---- the end of the session ----
+
+void Engine::wait_or_leave(const detail::Operation& operation, std::string_view cause) {
+  const nanoseconds patient = settings_.stall_warning.count() > 0
+                                  ? std::min(settings_.stall_warning, max_unwinding)
+                                  : max_unwinding;
+  if (wait(operation, steady_clock::now() + patient)) return;
+  const std::string reason =
+      fmt::format("{} destroyed the future of {}, which was not done {} s later", cause,
+                  negotiation::operation_in_words(operation.descriptor().type, operation.key()),
+                  std::chrono::duration<double>(patient).count());
+  log(LogLevel::warning, "this rank leaves the session: " + reason);
+  leave(false, reason);
 }
 
-/// Until nothing moves or a thread waits, which then drives. On return the bell wakes this thread,
-/// unless a thread waits.
-void Engine::drive_in_background() {
-  recorder_.woke();
-  bell().stop_listening();
-  bool moved = false;
-  while (waiters_ == 0) {
-    if (progress()) {
-      moved = true;
-      continue;
-    }
-    listen(node::Listener::thread);
-    if (!progress()) break;
-    moved = true;
-    bell().stop_listening();
-  }
-  pause_ = next_pause(moved);
-}
-
-nanoseconds Engine::next_pause(bool moved) {
-  const TimePoint now = steady_clock::now();
-  if (must_poll()) {
-    if (moved) moved_at_ = now;
-    if (!progress_engine_.outstanding() && now - moved_at_ > lively) return idle_pause;
-    return moved ? shortest_pause : std::min(2 * pause_, max_pause);
-  }
-  // During a burst this thread checks for submissions at intervals, so they need not wake it one by
-  // one.
-  if (std::exchange(submissions_, progress_engine_.submissions()) != progress_engine_.submissions())
-    coalescing_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
-  if (coalescing_) {
-    unattended_ = queue_.unattended();
-    return gathering;
-  }
-  return std::min(max_sleep, until_due(now));
-}
-
-nanoseconds Engine::until_due(TimePoint now) const {
-  return std::max(nanoseconds(0), nanoseconds(progress_engine_.deadline() - now));
-}
-
-/// Sleeps for a short time in which submitters do not ring.
-void Engine::coalescing_sleep() {
-  bell().sleep(node::Listener::thread, pause_);
-  coalescing_ = false;
-  // The lock orders the store before the next look at the queue: `submit` pushes and then reads
-  // `coalescing_`, so either it rings, or this thread finds the operation.
-  in_bursts_ = queue_.settled_unattended() - unattended_ >= burst;
-  // A thread that began to drive meanwhile got no ring for earlier submissions.
+void Engine::leave(bool clean, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  if (driven_ || waiters_ > 0) bell().ring();
+  if (leaving_) return;
+  left_clean_ = clean;
+  reason_of_leaving_ = reason;
+  leaving_ =
+      true;  // publishes both members to the driver, which reads this first, without the lock
+  bell().ring();
+}
+
+void Engine::give_up(Failure why) {
+  const std::lock_guard lock(mutex_);
+  if (giving_up_) return;
+  reason_to_give_up_ = std::move(why);
+  giving_up_ = true;  // publishes the reason, as `leave` does
+  bell().ring();
+}
+
+void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
+  leave(false, reason);
+  if (in_pass()) return;  // an allocator ends the process: no other thread can drive
+  wait_until([&] { return departed_.load(); }, steady_clock::now() + timeout);
+}
+
+void Engine::stop_thread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();  // `start` may not have been called
+  }
+  bell().wake(node::Listener::thread);  // not `ring`: the thread may not be the listener
+  thread_.join();
+}
+
+void Engine::shut_down(bool clean, const std::string& reason) {
+  require_outside_pass("");  // first: a rank that has left cannot come back
+  leave(clean, reason);
+  const nanoseconds patient = settings_.stall_warning.count() > 0
+                                  ? settings_.stall_warning
+                                  : nanoseconds(std::chrono::hours(1));
+  while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
+    log(LogLevel::warning,
+        "this rank has left the session and still waits for other ranks to leave it:" +
+            progress_engine_.describe_others());
+  stop_thread();
+  recorder_.end();
+  write_suppressed();
+  // Threads may have submitted operations during the last pass.
+  for (detail::Operation* operation : queue_.close())
+    operation->finish(std::make_exception_ptr(
+        ShutDown("this rank has left the session", operation->key().name, {topology_.rank})));
 }
 
 }  // namespace kolo::internal::session

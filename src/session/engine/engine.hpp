@@ -20,15 +20,6 @@
 
 namespace kolo::internal::session {
 
-/// What an engine needs of the settings.
-struct EngineOptions {
-  /// `session` is a number that all ranks share and no earlier session had. The engine fills in
-  /// what depends on the topology, the links and the time.
-  negotiation::NegotiatorOptions negotiation{};
-  diagnostics::RecorderOptions recording{};
-  backend::Router::Options gpu{};
-};
-
 /// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when
 /// none does, the session's own thread. A waiting thread would otherwise only sleep until the other
 /// has woken it, which costs two context switches for each operation. `driven_` is the token that
@@ -36,9 +27,9 @@ struct EngineOptions {
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   /// Acquires all it needs, the session's own thread too, and calls nothing of `links` that another
-  /// rank would notice.
-  Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
-         GpuLibraries gpu_libraries = {});
+  /// rank would notice. `session` is a number that all ranks share and no earlier session had.
+  Engine(Settings settings, std::uint64_t session, const Topology& topology,
+         std::unique_ptr<Links> links, GpuLibraries gpu_libraries = {});
   /// Unless it was never started, it must have been shut down.
   ~Engine();
   Engine& operator=(Engine&&) = delete;
@@ -64,14 +55,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// InvalidArgument in a callback that the driver has called.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
 
-  /// This thread makes progress now: a callback of the program has called.
+  /// True while this thread makes progress: a callback of the program has called.
   [[nodiscard]] bool in_pass() const;
-  /// This thread drives the session or waits for it, in a signal handler say.
+  /// True if this thread drives the session or waits for it. A signal handler may ask.
   [[nodiscard]] bool has_this_thread() const;
 
-  /// For a thread that an exception unwinds, or that exits: other ranks may be waiting for what it
-  /// will not submit. If `operation` is not done in time, this rank leaves the session. `cause`:
-  /// of the destruction of the future, in words.
+  /// For a thread that an exception unwinds, or that exits: other ranks may wait for operations
+  /// that it will never submit. If `operation` is not done in time, this rank leaves the session.
+  /// `cause` says in words why the future was destroyed.
   void wait_or_leave(const detail::Operation& operation, std::string_view cause);
 
   [[nodiscard]] Statistics statistics() const { return recorder_.statistics(); }
@@ -118,14 +109,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// The driver does the work after its next pass; waits until it is done. Throws what the work
   /// throws. For state that only the driver may touch.
   void run_on_driver(const std::function<void()>& work);
-  // By the driver.
+  // Called by the driver.
   /// Moves the session forward once. True if anything moved.
   bool progress();
   void drive_until(const Condition& met, TimePoint deadline);
   void hand_over();
   void drive_in_background();
   void stop_thread();
-  // By the session's own thread.
+  // Called by the session's own thread.
   void run();
   void coalescing_sleep();
   [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
@@ -138,8 +129,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// did not ring.
   void listen(node::Listener listener) const;
 
+  Settings settings_;
   Topology topology_;
-  std::chrono::nanoseconds stall_warning_;
   std::unique_ptr<Links> links_;
   Devices devices_;
   ProcessSets process_sets_;
@@ -153,7 +144,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> ended_{false};
   std::atomic<bool> has_missed_ranks_{false};
 
-  std::mutex mutex_;                 // of what follows; atomics are also read without it
+  std::mutex mutex_;                 // guards the members below; atomics are also read without it
   std::condition_variable changed_;  // operations were finished, or the token became free
   bool driven_ = false;              // some thread has the driver's token
   std::atomic<int> waiters_{0};      // threads in `wait_until`, the driver included
@@ -169,14 +160,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex asking_;  // held by the thread that waits for `work_`: there is one at a time
   std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done
 
-  // Of the session's own thread. While it polls, its pauses grow.
+  // Used by the session's own thread. While it polls, its pauses grow.
   std::chrono::nanoseconds pause_{};
   TimePoint moved_at_{};
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
-  std::atomic<bool> coalescing_{false};  // it checks soon by itself: submitters need not ring
+  std::atomic<bool> coalescing_{false};  // the thread checks soon: submitters need not ring
   std::uint64_t unattended_ = 0;         // submissions before the last sleep
-  bool in_bursts_ = false;               // many came during the last one
+  bool in_bursts_ = false;               // many came during the last sleep
   std::thread thread_;
 };
 

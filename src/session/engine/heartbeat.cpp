@@ -9,23 +9,22 @@ namespace {
 using negotiation::Heartbeat;
 using std::chrono::nanoseconds;
 
-/// A busy processor may hold up one or two.
+/// A busy processor may delay one or two heartbeats.
 constexpr int missed_until_silent = 3;
 
-/// Twice as often as a silence has to be noticed.
-nanoseconds interval_for(nanoseconds warning, nanoseconds shutdown) {
+/// Two heartbeats in the time in which a silence must be noticed.
+nanoseconds interval_for(const Settings& settings) {
   nanoseconds interval = Heartbeat::max_interval;
-  for (const nanoseconds limit : {warning, shutdown})
+  for (const nanoseconds limit : {settings.stall_warning, settings.stall_shutdown})
     if (limit.count() != 0) interval = std::min(interval, limit / (2 * missed_until_silent));
   return interval;
 }
 
 }  // namespace
 
-HeartbeatMonitor::HeartbeatMonitor(int parent, nanoseconds warning, nanoseconds shutdown,
-                                   TimePoint now)
+HeartbeatMonitor::HeartbeatMonitor(int parent, const Settings& settings, TimePoint now)
     : parent_(parent),
-      interval_(interval_for(warning, shutdown)),
+      interval_(interval_for(settings)),
       next_(now),
       received_at_(now),
       reported_at_(now) {}

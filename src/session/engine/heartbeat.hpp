@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/settings.hpp"
 #include "negotiation/wire/message.hpp"
 
 namespace kolo::internal::session {
@@ -16,15 +17,14 @@ class HeartbeatMonitor {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// `parent`: -1 if there is none, or shared memory shows what it does. Ranks below shall notice
-  /// in time a silence that lasts for `warning` or `shutdown` (0: never).
-  HeartbeatMonitor(int parent, std::chrono::nanoseconds warning, std::chrono::nanoseconds shutdown,
-                   TimePoint now);
+  /// `parent`: -1 if there is none, or if shared memory shows what it does. Heartbeats are frequent
+  /// enough for ranks below to notice a silence within the limits of `settings`.
+  HeartbeatMonitor(int parent, const Settings& settings, TimePoint now);
 
-  /// What to send to the ranks below; nothing between heartbeats.
+  /// The heartbeat to send to the ranks below, if one is due.
   [[nodiscard]] std::optional<negotiation::Heartbeat> next(TimePoint now);
 
-  /// From the rank above.
+  /// A heartbeat has come from the rank above.
   void receive(const negotiation::Heartbeat& heartbeat, TimePoint now);
 
   /// This rank could not receive: silence begins anew.

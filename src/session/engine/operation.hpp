@@ -26,7 +26,7 @@ namespace kolo::internal::session {
 
 class Engine;
 
-/// What a user asks for, ready to be submitted.
+/// A request of the user, ready to be submitted.
 struct Submission {
   std::string name{};  // "": none
   SetId set = world_set;
@@ -130,7 +130,7 @@ class Operation {
   /// True if it was begun last by `begin_again`.
   [[nodiscard]] bool begun_again() const { return begun_again_; }
 
-  /// What the recorder knows of it. The driver's.
+  /// The recorder's data. Used by the driver only.
   [[nodiscard]] internal::diagnostics::Tag& tag() { return tag_; }
   [[nodiscard]] const internal::diagnostics::Tag& tag() const { return tag_; }
 
@@ -162,9 +162,7 @@ class Operation {
     if (on_answer_) on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
       for (internal::backend::BatchTensor& member : members_) member.ready = nullptr;
-    if (descriptor_.type != internal::OperationType::allgather &&
-        descriptor_.type != internal::OperationType::alltoall)
-      return;
+    if (!internal::traits_of(descriptor_.type).allocates) return;
     for (internal::backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 

@@ -28,15 +28,10 @@ bool can_begin_again(const OperationPtr& operation) {
   return true;
 }
 
-bool is_reserved(OperationType type) {
-  return type == OperationType::join || type == OperationType::add_process_set ||
-         type == OperationType::remove_process_set;
-}
-
-/// Of an operation that has a name or a reserved number.
+/// The key of an operation that has a name or a reserved number.
 Key key_of(const Submission& submission) {
   const OperationType type = submission.descriptor.type;
-  if (!is_reserved(type)) return {.name = submission.name, .set = submission.set};
+  if (!traits_of(type).is_reserved) return {.name = submission.name, .set = submission.set};
   const bool join = type == OperationType::join;
   return {.number = join ? join_number : set_change_number, .set = submission.set};
 }
@@ -55,7 +50,7 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
         lock, submission,
         fmt::format("{} \"{}\": rank {} has joined, and may submit nothing until all ranks have",
                     internal::to_string(type), submission.name, rank_));
-  const bool unnamed = submission.name.empty() && !is_reserved(type);
+  const bool unnamed = submission.name.empty() && !traits_of(type).is_reserved;
   OperationPtr operation =
       unnamed ? next_unnamed(engine, submission, lock) : next_known(engine, submission, lock);
   operation->begin(submission, ++versions_);

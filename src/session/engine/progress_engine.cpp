@@ -15,7 +15,7 @@
 namespace kolo::internal::session {
 namespace {
 
-/// As records have it.
+/// The description of an operation for records.
 diagnostics::Subject subject_of(const detail::Operation& operation) {
   const Key& key = operation.key();
   diagnostics::Subject subject{
@@ -29,50 +29,43 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
 
 }  // namespace
 
-ProgressEngine::ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
+ProgressEngine::ProgressEngine(const Settings& settings,
+                               const negotiation::NegotiatorOptions& options, OperationQueue& queue,
                                Links& links, backend::Backend& backend,
                                diagnostics::Recorder& recording, const Presence& presence)
-    : negotiator_(options),
+    : negotiator_(settings, options),
       queue_(queue),
       links_(links),
       backend_(backend),
       transport_(links.transport()),
       recorder_(recording),
       session_(options.session),
-      presence_(presence),
       rank_(options.place.rank),
       ranks_(options.place.ranks),
-      parent_(options.place.parent),
-      board_(links.seats(), rank_, ranks_),
-      heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, options.stall_warning,
-                 options.stall_shutdown, std::chrono::steady_clock::now()),
-      watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {
-  for (const negotiation::Child& child : options.place.children) {
-    edges_.push_back(child.rank);
-    if (!board_.shows(child.rank)) far_children_.push_back(child.rank);
-  }
-  if (parent_ >= 0) edges_.push_back(parent_);
+      checks_(settings, options, negotiator_, work_, links, presence) {
+  for (const negotiation::Child& child : options.place.children) edges_.push_back(child.rank);
+  if (options.place.parent >= 0) edges_.push_back(options.place.parent);
 }
 
 bool ProgressEngine::progress() {
   try {
     now_ = std::chrono::steady_clock::now();
     negotiator_.set_time(now_);
-    if (recorder_.asked_by_signal()) recorder_.write_asked_for(pending());
+    if (recorder_.asked_by_signal()) recorder_.write_asked_for(work_.pending());
     bool moved = submit();
     if (failed()) return moved;
     moved |= receive();
     if (failed()) return true;
     moved |= negotiate();
     moved |= execute();
-    if (now_ >= next_checks_ || board_.take_alarm()) {
+    if (checks_.are_due(now_)) {
       // In a timeline, batches that start below must not start before others have ended above.
       now_ = std::chrono::steady_clock::now();
-      // What the program has submitted by now is not late, so no plan must end because of it.
+      // Operations that the program has submitted by now are not late: no plan must end for them.
       negotiator_.set_time(now_);
       moved |= submit();
       if (failed()) return true;
-      periodic_checks();
+      check();
       if (!failed()) moved |= negotiate();
     }
     return moved || failed();
@@ -105,19 +98,20 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
   if (auto* failure = std::get_if<Failure>(&message.body)) {
     if (!reported) reported = {std::move(*failure), peer};
   } else if (const auto* heartbeat = std::get_if<negotiation::Heartbeat>(&message.body)) {
-    heartbeat_.receive(*heartbeat, now_);
+    checks_.receive(*heartbeat, now_);
   } else {
     negotiator_.on_message(peer, std::move(message.body), bytes);
   }
 }
 
-/// Down the tree only: a stopped rank below shows by its missing messages. Never after the end of
-/// the log: the ranks below may be gone.
-void ProgressEngine::send_heartbeats() {
-  const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
-  if (!heartbeat) return;
-  for (const int child : far_children_)
-    transport_.send(child, negotiation::encode(session_, *heartbeat));
+void ProgressEngine::check() {
+  std::optional<Failure> failure = checks_.check({.submitted = submissions_,
+                                                  .finished = finished_,
+                                                  .submitted_at = submitted_at_,
+                                                  .leaving = leaving_},
+                                                 now_);
+  lost_a_process_ |= checks_.found_ended_process();
+  if (failure) fail_session(*std::move(failure));
 }
 
 bool ProgressEngine::submit() {
@@ -131,25 +125,13 @@ bool ProgressEngine::submit() {
       finish(operation, failure_of(*operation));
       continue;
     }
-    const negotiation::Ticket ticket = keep(operation);
-    taken = nullptr;  // from now on `fail_operations` finds it by its ticket
+    const negotiation::Ticket ticket = work_.add(operation, now_);
+    taken = nullptr;  // from now on `fail_operations` finds the operation by its ticket
     ++submissions_;
     negotiator_.on_submit(ticket, operation->key(), operation->descriptor(), operation->version());
   }
   if (!taken_.empty()) submitted_at_ = now_;
   return !taken_.empty();
-}
-
-/// Tickets are given again, so that a steady stream of operations allocates nothing.
-negotiation::Ticket ProgressEngine::keep(detail::Operation* operation) {
-  if (free_tickets_.empty()) {
-    negotiating_.push_back({operation, now_});
-    return negotiating_.size() - 1;
-  }
-  const negotiation::Ticket ticket = free_tickets_.back();
-  free_tickets_.pop_back();
-  negotiating_[ticket] = {operation, now_};
-  return ticket;
 }
 
 bool ProgressEngine::negotiate() {
@@ -169,17 +151,17 @@ bool ProgressEngine::negotiate() {
     std::exception_ptr error = to_exception(fail.failure);  // first, since it may throw
     has_missed_ranks_ |=
         fail.failure.kind == FailureKind::peer_left || fail.failure.kind == FailureKind::stalled;
-    finish(take_operation(fail.ticket), std::move(error));
+    finish(work_.take(fail.ticket), std::move(error));
   }
   for (const negotiation::Answer& answer : actions.answers)
-    finish(take_operation(answer.ticket), nullptr, answer.value);
+    finish(work_.take(answer.ticket), nullptr, answer.value);
   for (const std::string& report : actions.reports) {
     recorder_.note(diagnostics::EventKind::stall, report, now_);
     log_limited(LogLevel::warning, "stall reports", report);
   }
   recorder_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
-  if (!actions.questions.empty() && board_.is_lowest())
-    negotiator_.on_answer(actions.questions, board_.read_all(now_));
+  if (!actions.questions.empty() && checks_.board().is_lowest())
+    negotiator_.on_answer(actions.questions, checks_.board().read_all(now_));
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
                                      negotiator_.replayed()));
@@ -187,7 +169,7 @@ bool ProgressEngine::negotiate() {
 }
 
 template <typename Work>
-auto ProgressEngine::of_batch(const Running& running, const Work& work) const {
+auto ProgressEngine::of_batch(const RunningBatch& running, const Work& work) const {
   try {
     return work();
   } catch (...) {
@@ -211,20 +193,20 @@ backend::Batch ProgressEngine::batch_of(const negotiation::Execute& execute) con
   if (recorder_.wants_phases()) batch.observer = &recorder_;
   batch.tensors.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets)
-    for (const backend::BatchTensor& member : negotiating_[ticket].operation->members())
+    for (const backend::BatchTensor& member : work_[ticket]->members())
       batch.tensors.push_back(&member);
   return batch;
 }
 
 void ProgressEngine::prepare(const negotiation::Execute& upcoming) {
   // A batch that is held back has no place in its lane yet, and this one must not come before it.
-  if (!running_.empty() && running_.back().held_back != nullptr) return;
+  if (executing() && work_.running().back().held_back != nullptr) return;
   try {
     prepared_ = {upcoming.mark, backend_.prepare(batch_of(upcoming))};
   } catch (...) {
-    Running named{{}, {}, upcoming.set, upcoming.sequence, now_};
+    RunningBatch named{{}, {}, upcoming.set, upcoming.sequence, now_};
     for (const negotiation::Ticket ticket : upcoming.tickets)
-      named.operations.push_back(negotiating_[ticket].operation);
+      named.operations.push_back(work_[ticket]);
     of_batch(named, [] { throw; });
   }
 }
@@ -234,11 +216,11 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
   std::optional<backend::Batch> batch;
   if (prepared == nullptr) batch = batch_of(execute);
   // First, so that an error below fails its operations too.
-  Running& running =
-      running_.emplace_back(Running{std::move(prepared), {}, execute.set, execute.sequence, now_});
+  RunningBatch& running = work_.running().emplace_back(
+      RunningBatch{std::move(prepared), {}, execute.set, execute.sequence, now_});
   running.operations.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets)
-    running.operations.push_back(take_operation(ticket));
+    running.operations.push_back(work_.take(ticket));
   record_start(execute, running);
   if (!batch) return;
   if (may_start(running))
@@ -247,24 +229,25 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
     running.held_back = std::make_unique<backend::Batch>(*std::move(batch));
 }
 
-/// The backend may use the same tags for both. A rank that is done with the earlier batch may begin
-/// the later one before this rank is: it sends all messages of the one before those of the other,
-/// this rank expects them in that order, and MPI keeps it. No ranks wait for each other in a
-/// circle: a batch waits for earlier ones only, and the earliest that is not done anywhere for
-/// none.
-bool ProgressEngine::may_start(const Running& running) const {
-  return running.sequence - running_.front().sequence < backend_.sequence_span();
+/// False while an earlier batch runs that may use the same tags. A rank that is done with the
+/// earlier batch may begin the later one before this rank does: it sends all messages of the one
+/// before those of the other, this rank expects them in that order, and MPI keeps the order. Ranks
+/// never wait for each other in a circle: a batch waits for earlier ones only, and the earliest
+/// batch that is not done anywhere waits for none.
+bool ProgressEngine::may_start(const RunningBatch& running) const {
+  return running.sequence - work_.running().front().sequence < backend_.sequence_span();
 }
 
-void ProgressEngine::begin(Running& running, backend::Batch batch) {
+void ProgressEngine::begin(RunningBatch& running, backend::Batch batch) {
   running.execution = of_batch(running, [&] { return backend_.start(std::move(batch)); });
 }
 
 bool ProgressEngine::execute() {
   bool moved = false;
-  for (auto running = running_.begin(); running != running_.end();) {
+  std::deque<RunningBatch>& batches = work_.running();
+  for (auto running = batches.begin(); running != batches.end();) {
     if (running->held_back != nullptr) {
-      if (!may_start(*running)) break;  // nor may those after it
+      if (!may_start(*running)) break;  // nor may later batches
       begin(*running, std::move(*std::exchange(running->held_back, nullptr)));
       moved = true;
     }
@@ -280,8 +263,8 @@ bool ProgressEngine::execute() {
     }
     record_end(*running);
     // Out of the list first: an error below must not finish its operations again.
-    const Running done = std::move(*running);
-    running = running_.erase(running);
+    const RunningBatch done = std::move(*running);
+    running = batches.erase(running);
     queue_.release(done.operations);
     for (detail::Operation* operation : done.operations) operation->finish(nullptr);
     finished_ += done.operations.size();
@@ -290,7 +273,8 @@ bool ProgressEngine::execute() {
   return moved;
 }
 
-void ProgressEngine::record_start(const negotiation::Execute& execute, const Running& running) {
+void ProgressEngine::record_start(const negotiation::Execute& execute,
+                                  const RunningBatch& running) {
   std::int64_t bytes = 0;
   for (const detail::Operation* operation : running.operations) bytes += operation->tag().bytes;
   const auto& members = running.operations.front()->members();
@@ -303,39 +287,23 @@ void ProgressEngine::record_start(const negotiation::Execute& execute, const Run
                           now_);
 }
 
-/// Before its operations are finished: afterwards they may be gone.
-void ProgressEngine::record_end(const Running& running) {
+/// Called before the operations are finished: afterwards they may be gone.
+void ProgressEngine::record_end(const RunningBatch& running) {
   const auto times = recorder_.times_of(running.sequence, now_);
   for (const detail::Operation* operation : running.operations)
     recorder_.finished(operation->tag(), running.sequence, times);
   recorder_.batch_done(running.sequence, times.done);
 }
 
-/// Before the operations fail: the record lists them as pending.
+/// Called before the operations fail, so that the record lists them as pending.
 void ProgressEngine::record_faults(const negotiation::Actions& actions) {
   for (const negotiation::Fail& fail : actions.fails) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;
     if (!recorder_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
       continue;
     recorder_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
-                    fail.failure.message, pending(), now_);
+                    fail.failure.message, work_.pending(), now_);
   }
-}
-
-diagnostics::Recorder::Pending ProgressEngine::pending() const {
-  diagnostics::Recorder::Pending all;
-  for (const Pending& pending : negotiating_)
-    if (pending.operation != nullptr)
-      all.push_back({pending.operation->tag(), &pending.operation->descriptor()});
-  for (const Running& running : running_)
-    for (const detail::Operation* operation : running.operations)
-      all.push_back({operation->tag(), &operation->descriptor(), true, running.sequence});
-  return all;
-}
-
-detail::Operation* ProgressEngine::take_operation(negotiation::Ticket ticket) {
-  free_tickets_.push_back(ticket);
-  return std::exchange(negotiating_[ticket].operation, nullptr);
 }
 
 void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr error,

@@ -17,12 +17,12 @@ std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_wait
   });
   for (const PendingWait& pending_wait : pending_waits) {
     const auto age = now - pending_wait.since;
-    if (limits_.shutdown.count() != 0 && age >= limits_.shutdown)
+    if (settings_.stall_shutdown.count() != 0 && age >= settings_.stall_shutdown)
       return Failure{FailureKind::stalled, describe(pending_wait, now, true), pending_wait.tensor,
                      pending_wait.awaited};
-    if (limits_.warning.count() == 0 || age < limits_.warning) continue;
+    if (settings_.stall_warning.count() == 0 || age < settings_.stall_warning) continue;
     Warning& last = warned_[pending_wait.what];
-    if (last.at != TimePoint{} && now - last.at < limits_.warning) continue;
+    if (last.at != TimePoint{} && now - last.at < settings_.stall_warning) continue;
     last.at = now;
     std::string text = describe(pending_wait, now, false);
     if (std::exchange(last.text, text) != text && is_mine_to_report(now))
@@ -35,7 +35,8 @@ RankSet Watch::awaited_for_long(const std::vector<PendingWait>& pending_waits,
                                 TimePoint now) const {
   RankSet awaited;
   for (const PendingWait& pending_wait : pending_waits)
-    if (limits_.shutdown.count() != 0 && 2 * (now - pending_wait.since) >= limits_.shutdown)
+    if (settings_.stall_shutdown.count() != 0 &&
+        2 * (now - pending_wait.since) >= settings_.stall_shutdown)
       awaited.insert(pending_wait.awaited);
   return awaited.without(RankSet::of(rank_));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches pending_waits outside negotiation: a batch in progress, a plan that does not end, a rank
-// above that does not respond.
+// Watches waits outside negotiation: a batch in progress, a plan that does not end, a rank above
+// that does not respond.
 #pragma once
 
 #include <chrono>
@@ -9,42 +9,40 @@
 #include <string>
 #include <vector>
 
+#include "base/settings.hpp"
 #include "session/engine/status_board.hpp"
 
 namespace kolo::internal::session {
 
-/// What this rank waits for. It becomes a failure if it lasts.
+/// Something that this rank waits for. The wait becomes a failure if it lasts.
 struct PendingWait {
-  std::string what;    // that waits: `batch 7 (allreduce "x", 4.0 MB)`
+  std::string what;    // the waiting thing: `batch 7 (allreduce "x", 4.0 MB)`
   std::string tensor;  // "": none
   std::chrono::steady_clock::time_point since;
   RankSet awaited{};
   std::string awaits{};  // "to deposit piece 3"
 };
 
-/// If several ranks of a host meet the same pending_wait, the lowest responsive one reports it.
+/// If several ranks of a host have the same wait, the lowest responsive rank reports it.
 class Watch {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  struct Limits {
-    std::chrono::nanoseconds warning{};   // 0: never
-    std::chrono::nanoseconds shutdown{};  // 0: never
-  };
 
-  Watch(const StatusBoard& board, int rank, const Limits& limits)
-      : board_(board), rank_(rank), limits_(limits) {}
+  /// `board` and `settings` outlive this.
+  Watch(const StatusBoard& board, int rank, const Settings& settings)
+      : board_(board), rank_(rank), settings_(settings) {}
 
-  /// Call this ten times a second with all pending_waits. Warns once of each that lasts, and again
-  /// if its description has changed. Returns the stall if one has lasted too long.
+  /// Call this ten times a second with all waits. Warns once about each wait that lasts, and again
+  /// if its description has changed. Returns the stall if a wait has lasted too long.
   [[nodiscard]] std::optional<Failure> check(const std::vector<PendingWait>& pending_waits,
                                              TimePoint now);
 
-  /// The ranks for which this one has waited for at least half of the time that is a stall: another
-  /// rank's watch may have found it first.
+  /// The ranks for which this one has waited for at least half of `stall_shutdown`: another rank
+  /// may have found the stall first.
   [[nodiscard]] RankSet awaited_for_long(const std::vector<PendingWait>& pending_waits,
                                          TimePoint now) const;
 
-  /// Whether a rank on the board neither does nor answers anything.
+  /// True if a rank on the board does nothing and answers nothing.
   [[nodiscard]] bool is_silent(int rank, TimePoint now) const;
 
  private:
@@ -59,8 +57,8 @@ class Watch {
 
   const StatusBoard& board_;
   int rank_;
-  Limits limits_;
-  std::map<std::string, Warning> warned_{};  // by what waits
+  const Settings& settings_;
+  std::map<std::string, Warning> warned_{};  // by `PendingWait::what`
 };
 
 }  // namespace kolo::internal::session

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "session/settings.hpp"
+#include "base/settings.hpp"
 #include "session/startup/startup_report.hpp"
 #include "session/topology.hpp"
 #include "transport/peer_connector.hpp"

@@ -20,6 +20,7 @@
 #include "kolo/version.hpp"
 #include "node/memory_limits.hpp"
 #include "session/job/job.hpp"
+#include "session/read_settings.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/data_network.hpp"
@@ -37,22 +38,7 @@ std::string path_of_session(const std::string& path) {
   return is_first || path == "stderr" ? path : diagnostics::path_of_session(path, job.generation());
 }
 
-EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
-  return {.negotiation = {.session = session,
-                          .fusion_threshold = settings.fusion_threshold,
-                          .cache_capacity = settings.cache_capacity,
-                          .stall_warning = settings.stall_warning,
-                          .stall_shutdown = settings.stall_shutdown,
-                          .plan_replay = settings.plan_replay},
-          .recording = {.events = static_cast<std::size_t>(settings.flight_recorder),
-                        .directory = settings.flight_recorder_dir,
-                        .signal = settings.flight_recorder_signal,
-                        .statistics = path_of_session(settings.statistics)},
-          .gpu = {.operations = settings.gpu_operations,
-                  .nccl = {.init_timeout = settings.nccl_timeout}}};
-}
-
-/// What a rank makes by itself, before it knows of the others.
+/// Everything that a rank prepares alone, before it knows the other ranks.
 struct Preparation {
   Settings settings{};
   HostRecord record{};
@@ -108,7 +94,11 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options, const Over
   Preparation own;
   HostRecord& record = own.record;
   std::string problem;
-  attempt(problem, [&] { own.settings = read_settings(options); });
+  attempt(problem, [&] {
+    own.settings = read_settings(options);
+    own.settings.timeline = path_of_session(own.settings.timeline);
+    own.settings.statistics = path_of_session(own.settings.statistics);
+  });
   if (mpi != nullptr)
     record.max_tag =
         static_cast<std::int32_t>(std::min<std::int64_t>(mpi->max_tag, own.settings.test_max_tag));
@@ -142,8 +132,8 @@ Topology find_topology(int rank, std::span<const HostRecord> records) {
   return make_topology(rank, std::move(node_of));
 }
 
-/// What the ranks of this host have together, null if they share no memory, and what came of it on
-/// all hosts.
+/// The memory that the ranks of this host share, null if they share none, and the results of all
+/// hosts.
 struct SharedMemorySetup {
   std::unique_ptr<node::LocalGroup> local_peers{};
   MemoryVerdict verdict{};
@@ -181,7 +171,7 @@ bool needs_network(const Topology& topology, const MemoryVerdict& memory) {
          !(memory.shared_by(topology.rank) && topology.local_size == topology.size);
 }
 
-/// What else a rank needs, as far as it comes.
+/// The rest of what a rank needs, as far as it could be made.
 struct Setup {
   std::optional<Connections> connections{};        // none: sockets are not wanted
   std::unique_ptr<messenger::Messenger> fabric{};  // null: MPI or memory carries data
@@ -210,10 +200,8 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
     attempt(no_data, setup.report.without_data,
             [&] { setup.fabric = data.connect(records.front().secret, [&] { world.check(); }); });
   attempt(problem, [&] {
-    diagnostics::require_writable_statistics(path_of_session(own.settings.statistics),
-                                             topology.rank);
-    setup.timeline =
-        diagnostics::open_timeline(path_of_session(own.settings.timeline), topology.rank);
+    diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
+    setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
   });
   setup.report.start = StartupReport::make(version, problem);
   setup.report.data = StartupReport::make(version, no_data);
@@ -306,8 +294,8 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   attempt(problem, [&] {
     std::unique_ptr<CpuLinks> made = make_links(std::move(mpi), records, topology, memory, setup);
     links = made.get();
-    engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
-                                      topology, std::move(made), arguments.gpu_libraries);
+    engine = std::make_shared<Engine>(own.settings, records.front().session, topology,
+                                      std::move(made), arguments.gpu_libraries);
   });
 
   // From here on a rank needs nothing that it may not get.

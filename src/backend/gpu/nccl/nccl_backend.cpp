@@ -14,7 +14,7 @@ namespace kolo::internal::backend::nccl {
 
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
-  if (type != OperationType::allreduce && type != OperationType::reducescatter) return true;
+  if (!traits_of(type).reduces) return true;
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {
     return can_reduce(batch.kind.op, tensor->dtype);
   });
@@ -50,11 +50,11 @@ bool NcclBackend::has_parent(const std::vector<int>& ranks) {
 void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
   const auto parent = parent_of(ranks);
   if (parent != entries_.end()) {
-    entries_.try_emplace(ranks, group_, parent->second.communicator, ranks, options_.init_timeout);
+    entries_.try_emplace(ranks, group_, parent->second.communicator, ranks, settings_.nccl_timeout);
     return;
   }
   const auto own = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
-  entries_.try_emplace(ranks, group_, ranks, own, id, options_.init_timeout);
+  entries_.try_emplace(ranks, group_, ranks, own, id, settings_.nccl_timeout);
 }
 
 /// Ranks join one after the other, so all ranks of a communicator have taken part in the batches of

@@ -13,25 +13,23 @@
 #include "backend/gpu/nccl/execution.hpp"
 #include "backend/gpu/nccl/library.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
+#include "base/settings.hpp"
 
 namespace kolo::internal::backend::nccl {
 
 /// Has a communicator for each list of participating ranks. Must outlive its executions.
 class NcclBackend : public Backend {
  public:
-  struct Options {
-    std::chrono::nanoseconds init_timeout = std::chrono::minutes(5);
-    std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // then NCCL is left behind
-  };
-
-  /// `cpu` carries values that ranks exchange beforehand, as parts 0 and 1 of a batch's sequence.
+  /// `cpu` carries the numbers that ranks exchange beforehand, as parts 0 and 1 of a batch's
+  /// sequence. After `exit_timeout`, the destructor leaves communicators behind. `settings`
+  /// outlives this.
   NcclBackend(std::shared_ptr<Library> library, gpu::Gpu& gpu, Backend& cpu, int rank,
-              Options options)
+              const Settings& settings, std::chrono::nanoseconds exit_timeout)
       : gpu_(gpu),
         cpu_(cpu),
         rank_(rank),
-        options_(options),
-        group_(std::move(library), gpu, options.exit_timeout) {}
+        settings_(settings),
+        group_(std::move(library), gpu, exit_timeout) {}
   /// Destroys the communicators.
   ~NcclBackend() override;
   NcclBackend(const NcclBackend&) = delete;
@@ -83,7 +81,7 @@ class NcclBackend : public Backend {
   gpu::Gpu& gpu_;
   Backend& cpu_;
   int rank_;
-  Options options_;
+  const Settings& settings_;
   LaunchOrder order_{};
   CommunicatorGroup group_;
   Entries entries_{};

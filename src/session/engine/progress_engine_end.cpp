@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session ends before its time on this rank: it leaves, or it fails.
+// The early end of a session on this rank: the rank leaves, or the session fails.
 #include <fmt/format.h>
 
 #include <utility>
@@ -12,8 +12,8 @@
 namespace kolo::internal::session {
 namespace {
 
-/// For the announcements of a failure. They may fail too, for want of memory perhaps, and the
-/// operations must be finished all the same: threads wait for them.
+/// For the announcements of a failure. They may fail too, such as for lack of memory, and the
+/// operations must be finished nevertheless: threads wait for them.
 template <typename Work>
 void ignoring_errors(const Work& work) noexcept {
   try {
@@ -32,11 +32,11 @@ void ProgressEngine::leave(bool clean, const std::string& reason) {
     if (clean) {
       recorder_.note(diagnostics::EventKind::leaving, reason, now_);
     } else {
-      recorder_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
+      recorder_.fault(diagnostics::EventKind::leaving, reason, work_.pending(), now_);
     }
     negotiator_.on_leave(reason);
-    board_.publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
-                       /*alarm=*/false, now_);
+    checks_.board().publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
+                                /*alarm=*/false, now_);
   } catch (...) {
     fail_session_with_current_exception();
   }
@@ -53,18 +53,19 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   if (failure.kind == FailureKind::stalled) {
     lost_a_process_ = true;
     ignoring_errors([&] {
-      const RankSet awaited = watch_.awaited_for_long(pending_waits(), now_);
+      const RankSet awaited = checks_.awaited_for_long(now_);
       if (!awaited.empty()) links_.report_awaited(awaited, failure.message);
     });
   }
   ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });
   ignoring_errors([&] {
     const Failure outside = as_seen_by_others(failure, rank_);
-    board_.publish_end(outside, /*alarm=*/true, now_);
+    checks_.board().publish_end(outside, /*alarm=*/true, now_);
     propagate_failure(outside, reported_by);
   });
-  ignoring_errors(
-      [&] { recorder_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_); });
+  ignoring_errors([&] {
+    recorder_.fault(diagnostics::EventKind::fault, failure.message, work_.pending(), now_);
+  });
   left_requests_ = links_.mpi_has_batches();
   failure_ = std::move(failure);
   backend_.abandon();
@@ -78,20 +79,18 @@ void ProgressEngine::give_up(const Failure& why) noexcept {
   fail_session(why);
 }
 
-/// All that this rank has submitted, wherever each is on its way.
+/// Finishes all operations that this rank has submitted.
 void ProgressEngine::fail_operations() noexcept {
   prepared_.execution.reset();
-  free_tickets_.clear();
-  for (const Pending& pending : std::exchange(negotiating_, {}))
-    if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
+  for (const auto& [operation, since] : work_.take_all())
+    if (operation != nullptr) finish(operation, failure_of(*operation));
   // The executions end first: a finished operation's tensors are the program's again, which may
   // free them. The network may still write some of them: the program should end its process.
-  for (Running& running : running_) running.execution.reset();
-  for (const Running& running : running_)
-    for (detail::Operation* operation : running.operations)
-      finish(operation, failure_of(*operation));
-  running_.clear();
-  // Taken from the queue, but the error came before their turn. The recorder does not know them.
+  for (RunningBatch& batch : work_.running()) batch.execution.reset();
+  for (const RunningBatch& batch : work_.running())
+    for (detail::Operation* operation : batch.operations) finish(operation, failure_of(*operation));
+  work_.running().clear();
+  // The error came before the turn of these operations. The recorder does not know them.
   for (detail::Operation*& taken : taken_) {
     detail::Operation* const operation = std::exchange(taken, nullptr);
     if (operation == nullptr) continue;
@@ -105,7 +104,7 @@ void ProgressEngine::fail_operations() noexcept {
 /// except the one that reported it, so every edge between hosts carries it once.
 void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
-    if (peer == reported_by || board_.shows(peer)) continue;
+    if (peer == reported_by || checks_.board().shows(peer)) continue;
     try {
       transport_.send(peer, negotiation::encode(session_, failure));
     } catch (const std::exception& error) {
@@ -123,7 +122,7 @@ std::exception_ptr ProgressEngine::failure_of(const detail::Operation& operation
     if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
     failure.tensor = operation.key().name;
     return to_exception(failure);
-  } catch (...) {  // no memory for the message: that is the error then
+  } catch (...) {  // there is no memory for the message: that becomes the error
     return std::current_exception();
   }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of a session, and the table that describes each of them.
+// The settings of a session, and the table that describes them.
 //
-// The table makes the parser, the table of docs/settings.md (by kolo-settings), and what the
-// fuzzer tries. A new setting is a member of SessionOptions, a member of Settings and a row of the
-// table; `./dev docs` then writes the document.
+// The parser, docs/settings.md (written by kolo-settings) and the fuzzer are driven by the table. A
+// new setting is a member of SessionOptions, if programs may set it, a member of Settings and a row
+// of the table. Every class gets the values by reference to the one `Settings` of its session.
 #pragma once
 
 #include <array>
@@ -13,22 +13,28 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
-#include <vector>
 
-#include "base/choices.hpp"
 #include "base/enumerators.hpp"
 #include "base/log.hpp"
 #include "kolo/session.hpp"
 
-namespace kolo::internal::session {
+namespace kolo::internal {
 
-/// The interfaces for control messages between hosts, and what to call the setting in a message.
+/// The transport of data between CPUs of one host.
+enum class CpuOperations : std::uint8_t { automatic, shm, mpi, last = mpi };
+
+/// The transport of data between hosts.
+enum class Network : std::uint8_t { automatic, fabric, mpi, last = mpi };
+
+/// The transport of tensors on GPUs.
+enum class GpuOperations : std::uint8_t { automatic, nccl, staged, last = staged };
+
+/// The network interfaces for control messages between hosts.
 struct ControlInterface {
-  std::string value{};  // empty: all
-  std::string source{};
-  bool explicit_choice = false;  // else it was meant for MPI in the first place
+  std::string value{};           // empty: all
+  std::string source{};          // the name of the setting in messages
+  bool explicit_choice = false;  // else the value comes from a variable of MPI
 };
 
 /// The values in use, each with its default. `settings_table` has their meanings.
@@ -59,8 +65,8 @@ struct Settings {
 
 template <typename Option, typename Value>
 struct SettingOf {
-  std::optional<Option> SessionOptions::*option;  // where a program sets it; null: nowhere
-  Value Settings::*value;                         // where it goes
+  std::optional<Option> SessionOptions::*option;  // null: programs cannot set it
+  Value Settings::*value;
 };
 
 struct CountSetting : SettingOf<std::int64_t, std::int64_t> {
@@ -69,13 +75,13 @@ struct CountSetting : SettingOf<std::int64_t, std::int64_t> {
 };
 
 struct SecondsSetting : SettingOf<std::chrono::duration<double>, std::chrono::nanoseconds> {
-  static constexpr double max = 1e9;  // 30 years: nanoseconds cannot count much more
-  double min = 0.0;                   // of values other than 0
+  static constexpr double max = 1e9;  // 30 years; 64 bits of nanoseconds hold little more
+  double min = 0.0;                   // the smallest value besides 0
 };
 
 struct SwitchSetting : SettingOf<bool, bool> {};
 
-/// One word for each enumerator, in their order.
+/// One word for each enumerator, in the order of the enumerators.
 template <typename Enumeration>
 struct WordSetting : SettingOf<std::string, Enumeration> {
   template <typename... Words>
@@ -102,8 +108,8 @@ struct Setting {
   using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
                             WordSetting<Network>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
                             TextSetting, SignalSetting, InterfaceSetting>;
-  std::string_view name;              // of the option; its variable is KOLO_<NAME>
-  std::string_view other_variable{};  // is read if KOLO_<NAME> is not set: Horovod's, or MPI's
+  std::string_view name;              // the option; the variable is KOLO_<NAME>
+  std::string_view other_variable{};  // Horovod's or MPI's, read if KOLO_<NAME> is not set
   Type type;
   std::string_view meaning{};  // in Markdown; empty: not for users
 };
@@ -177,7 +183,7 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .meaning = "Signal on which a rank writes its events, within 0.1 s, and continues."},
     {.name = "timeline",
      .other_variable = "HOROVOD_TIMELINE",
-     // Horovod's word for a timeline that the program begins.
+     // DYNAMIC is Horovod's word for a timeline that the program starts later.
      .type = TextSetting{&SessionOptions::timeline, &Settings::timeline, "path", "DYNAMIC"},
      .meaning = "File for a [timeline](diagnosing.md#timelines): one per rank if the path contains "
                 "`%r`, which is replaced by the rank; otherwise rank 0's only."},
@@ -190,7 +196,7 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .other_variable = "OMPI_MCA_btl_tcp_if_include",
      .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},
      .meaning = "Network interfaces for [control messages](#control-messages) between hosts."},
-    // Each rank sends within every quarter of it, and no thread sleeps longer than 0.1 s.
+    // At least 0.5 s: each rank sends four times in this period, and threads sleep up to 0.1 s.
     {.name = "peer_timeout",
      .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},
      .meaning = "If a host sends nothing for this long, not even a TCP acknowledgment, it is "
@@ -201,18 +207,10 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .type = WordSetting<LogLevel>(&SessionOptions::log_level, &Settings::log_level, "trace",
                                    "debug", "info", "warning", "error", "critical", "off"),
      .meaning = "Minimum severity of messages written to standard error."},
-    {.name = "test_ranks_per_host",  // divides a host into several of so many ranks; 0: does not
+    {.name = "test_ranks_per_host",  // divides a host into hosts of this size; 0: does not
      .type = CountSetting{nullptr, &Settings::test_ranks_per_host, "ranks"}},
-    {.name = "test_max_tag",  // as if MPI had fewer tags
+    {.name = "test_max_tag",  // simulates an MPI with fewer tags
      .type = CountSetting{nullptr, &Settings::test_max_tag, "", std::numeric_limits<int>::max()}},
 });
 
-/// Each setting from its option, else from the first of its variables that is not empty, else its
-/// default. Throws InvalidArgument for the first value that cannot be used, with the variable (or
-/// option) and the value.
-[[nodiscard]] Settings read_settings(const SessionOptions& options);
-
-/// Variables that are probably misspelled ones of settings: (what is set, what may be meant).
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> find_misspelled_variables();
-
-}  // namespace kolo::internal::session
+}  // namespace kolo::internal

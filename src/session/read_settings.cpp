@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/settings.hpp"
+#include "session/read_settings.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,19 +17,19 @@
 namespace kolo::internal::session {
 namespace {
 
-/// A value as the user wrote it, and the name of the setting in messages.
+/// A value as the user wrote it.
 struct Source {
-  std::string name;
+  std::string name;  // the setting in messages
   std::string text;
-  bool meant_for_kolo = true;  // not the variable of another library
+  bool meant_for_kolo = true;  // false for the variable of another library
 };
 
 [[noreturn]] void refuse(const Source& source, std::string_view wanted) {
   throw InvalidArgument(fmt::format("{}={}: {}", source.name, source.text, wanted));
 }
 
-// Options become text and take the way of variables, so that one parser holds the bounds of both.
-// The shortest text of a double is read back as the same double.
+// Options are converted to text, so that one parser checks the bounds of options and variables. The
+// shortest text of a double is read back as the same double.
 std::string to_text(std::int64_t count) { return std::to_string(count); }
 std::string to_text(std::chrono::duration<double> time) { return fmt::format("{}", time.count()); }
 std::string to_text(bool on) { return on ? "on" : "off"; }
@@ -59,7 +59,7 @@ std::string one_of(const Words& words) {
                      words.back());
 }
 
-// ---- what each kind of setting takes ----
+// ---- the values that each kind of setting accepts ----
 
 void set(Settings& settings, const CountSetting& type, const Source& source) {
   const std::optional<std::int64_t> value = parse<std::int64_t>(source.text);
@@ -92,7 +92,7 @@ void set(Settings& settings, const WordSetting<Enumeration>& type, const Source&
   settings.*type.value = static_cast<Enumeration>(found - type.words.begin());
 }
 
-/// In any case, and by Horovod's words too.
+/// Accepts capitals, and Horovod's words too.
 void set(Settings& settings, const WordSetting<LogLevel>& type, const Source& source) {
   const std::optional<LogLevel> level = parse_log_level(source.text);
   if (!level) refuse(source, one_of(type.words));
@@ -128,7 +128,7 @@ void read(Settings& settings, const Setting& setting, const Type& type,
 
 std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {
   constexpr std::string_view prefix = "KOLO_";
-  // Not settings of a session.
+  // These variables are no settings of a session.
   std::vector<std::string> known{"LAUNCHER",           "RENDEZVOUS",        "RENDEZVOUS_PORT",
                                  "RENDEZVOUS_PROCESS", "RENDEZVOUS_SECRET", "RSH"};
   for (const Setting& setting : settings_table)

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/engine/health_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "negotiation/stall/explain.hpp"
+#include "negotiation/wire/codec.hpp"
+#include "node/other_process.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+using negotiation::RankStatus;
+using std::chrono::milliseconds;
+
+constexpr milliseconds check_interval{100};
+
+/// A failure that this rank's own connections report in this time comes first: it names the reason.
+constexpr std::chrono::seconds time_for_the_reason{1};
+
+/// The time in which messages of an ended process are read.
+constexpr milliseconds time_to_read{50};
+
+/// A waiting rank counts as blocked after this many checks at which nothing has moved. Messages on
+/// their way have arrived by then.
+constexpr int quiet_enough = 5;
+/// The same while another thread of the process runs. That thread may be short of processor time,
+/// and about to submit its first operation.
+constexpr int quiet_enough_for_all = 50;
+
+/// A rank that made no checks for this long was stopped, or had no processor.
+constexpr std::chrono::seconds max_time_between_checks{2};
+
+}  // namespace
+
+HealthChecks::HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
+                           negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
+                           const Presence& presence)
+    : negotiator_(negotiator),
+      work_(work),
+      links_(links),
+      presence_(presence),
+      session_(options.session),
+      rank_(options.place.rank),
+      parent_(options.place.parent),
+      board_(links.seats(), rank_, options.place.ranks),
+      heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, settings, options.now),
+      watch_(board_, rank_, settings) {
+  for (const negotiation::Child& child : options.place.children)
+    if (!board_.shows(child.rank)) far_children_.push_back(child.rank);
+}
+
+std::optional<Failure> HealthChecks::check(const Progress& progress, TimePoint now) {
+  now_ = now;
+  if (last_ != TimePoint{} && now_ - last_ > max_time_between_checks)
+    reset_timers_after_pause(now_ - last_);
+  last_ = now_;
+  next_ = now_ + check_interval;
+  const bool is_quiet =
+      progress.submitted + progress.finished == progress_.submitted + progress_.finished;
+  quiet_checks_ = is_quiet ? quiet_checks_ + 1 : 0;
+  progress_ = progress;
+  negotiator_.on_time(now_);
+  publish_status();
+  if (negotiator_.ended()) return std::nullopt;
+  if (auto failure = find_failed_peer()) return failure;
+  if (auto failure = find_ended_process()) return failure;
+  if (auto failure = find_interruption()) return failure;
+  send_heartbeats();
+  if (auto stall = watch_.check(pending_waits(), now_)) return stall;
+  if (parent_ < 0 && board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
+  return std::nullopt;
+}
+
+RankSet HealthChecks::awaited_for_long(TimePoint now) {
+  now_ = now;
+  return watch_.awaited_for_long(pending_waits(), now);
+}
+
+/// No other rank is to blame for the time in which this one was stopped.
+void HealthChecks::reset_timers_after_pause(std::chrono::nanoseconds pause) {
+  for (RunningBatch& running : work_.running()) running.moved_at += pause;
+  plan_awaited_since_ = others_awaited_since_ = now_;
+  heartbeat_.reset_after_pause(now_);
+}
+
+/// The failure of another rank of this host whose session has failed.
+std::optional<Failure> HealthChecks::find_failed_peer() const {
+  for (const int rank : board_.ended()) {
+    // The reason may be unreadable, but the end of the session is certain.
+    Failure why = board_.read_rank(rank, now_)
+                      .ended.value_or(Failure{FailureKind::peer_left,
+                                              fmt::format("rank {} ended its session", rank), "",
+                                              RankSet::of(rank)});
+    if (why.kind != FailureKind::shut_down) return why;  // else the log reports that it left
+  }
+  return std::nullopt;
+}
+
+/// Ranks of this host whose processes ended without a word are to blame before ranks that had left:
+/// these may have left because of the others.
+std::optional<Failure> HealthChecks::find_ended_process() {
+  RankSet silent;
+  RankSet leavers;
+  std::string last_words;
+  for (const int rank : lost_) {
+    const RankStatus status = board_.read_rank(rank, now_);
+    (status.ended ? leavers : silent).insert(RankSet::of(rank));
+    if (status.ended)
+      last_words = fmt::format("rank {} left the session: {}", rank, status.ended->message);
+  }
+  found_ended_process_ = !lost_.empty();
+  // Blamed at the next checks: what the processes had sent, such as a departure, is read first.
+  lost_ = links_.lost_ranks();
+  if (!lost_.empty()) next_ = now_ + time_to_read;
+  if (!silent.empty())
+    return Failure{
+        FailureKind::peer_left,
+        fmt::format("the process{} of {} ended without leaving the session",
+                    silent.count() == 1 ? "" : "es", negotiation::ranks_in_words(silent)),
+        "", silent};
+  if (!leavers.empty()) return Failure{FailureKind::peer_left, last_words, "", leavers};
+  return std::nullopt;
+}
+
+/// The reason why the session was ended from outside. This rank may not notice it by itself: if the
+/// host of a lost rank is cut off, its connections are silent.
+std::optional<Failure> HealthChecks::find_interruption() {
+  std::optional<Failure> over = links_.interruption();
+  if (!over) return std::nullopt;
+  if (!interrupted_at_) interrupted_at_ = now_;
+  if (now_ - *interrupted_at_ < time_for_the_reason) return std::nullopt;
+  return over;
+}
+
+/// Down the tree only: ranks below notice a stopped rank by its missing heartbeats. Never after the
+/// end of the log, when the ranks below may be gone.
+void HealthChecks::send_heartbeats() {
+  const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
+  if (!heartbeat) return;
+  for (const int child : far_children_)
+    links_.transport().send(child, negotiation::encode(session_, *heartbeat));
+}
+
+void HealthChecks::publish_status() {
+  const auto& running = work_.running();
+  RankStatus status{.rank = rank_, .waits = presence_.any_waits()};
+  // Only what is listed is copied: many thousands may be pending.
+  using Pending = WorkInProgress::Negotiating;
+  std::vector<const Pending*> oldest;
+  for (const Pending& pending : work_.negotiating())
+    if (pending.operation != nullptr) oldest.push_back(&pending);
+  status.pending = static_cast<int>(oldest.size());
+  const auto listed = static_cast<std::ptrdiff_t>(std::min(oldest.size(), negotiation::max_listed));
+  std::ranges::partial_sort(oldest, oldest.begin() + listed, std::ranges::less(), &Pending::since);
+  oldest.resize(static_cast<std::size_t>(listed));
+  for (const Pending* pending : oldest)
+    status.operations.push_back({pending->operation->key(), pending->operation->descriptor().type,
+                                 std::chrono::duration_cast<milliseconds>(now_ - pending->since)});
+  if (!running.empty()) {
+    backend::Awaited awaited = running.front().execution->waits_for();
+    status.batch = describe(running.front());
+    status.awaited = RankSet::of(awaited.ranks);
+    status.awaits = std::move(awaited.what);
+  }
+  status.blocked = status.pending > 0 && running.empty() && quiet_checks_ >= quiet_enough &&
+                   presence_.all_wait() && !progress_.leaving &&
+                   (quiet_checks_ >= quiet_enough_for_all || !node::other_threads_run());
+  board_.publish(std::move(status), now_, progress_.submitted_at);
+}
+
+std::vector<PendingWait> HealthChecks::pending_waits() {
+  std::vector<PendingWait> pending_waits;
+  if (!work_.running().empty()) {
+    const RunningBatch& oldest = work_.running().front();
+    backend::Awaited awaited = oldest.execution->waits_for();
+    pending_waits.push_back({describe(oldest), oldest.operations.front()->key().name,
+                             oldest.moved_at, RankSet::of(awaited.ranks), std::move(awaited.what)});
+  }
+  RankSet stopping = negotiator_.awaited_by_plan();
+  if (stopping.empty()) {
+    plan_awaited_since_ = now_;
+  } else {
+    pending_waits.push_back({"the end of a plan", "", plan_awaited_since_, std::move(stopping),
+                             "to stop following it"});
+  }
+  if (std::optional<PendingWait> ranks = unresponsive_ranks())
+    pending_waits.push_back(*std::move(ranks));
+  if (!pending_waits.empty()) return pending_waits;
+  if (std::optional<PendingWait> above = unresponsive_parent())
+    pending_waits.push_back(*std::move(above));
+  return pending_waits;
+}
+
+/// After leaving, this rank waits for the others while they work, but not forever if they do not
+/// respond.
+std::optional<PendingWait> HealthChecks::unresponsive_ranks() {
+  RankSet silent;
+  if (progress_.leaving) {
+    for (const RankStatus& status : board_.read_all(now_)) {
+      if (status.rank == rank_) continue;
+      if (status.silent()) {  // it may have left, and some ranks may not know yet
+        silent.insert(RankSet::of(status.rank));
+      } else if (!status.ended) {  // it works, or will leave
+        silent = {};
+        break;
+      }
+    }
+  }
+  if (silent.empty()) {
+    others_awaited_since_ = now_;
+    return std::nullopt;
+  }
+  return PendingWait{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
+}
+
+std::optional<PendingWait> HealthChecks::oldest_waiting() const {
+  const WorkInProgress::Negotiating* oldest = nullptr;
+  for (const WorkInProgress::Negotiating& pending : work_.negotiating())
+    if (pending.operation != nullptr && (oldest == nullptr || pending.since < oldest->since))
+      oldest = &pending;
+  if (oldest == nullptr) return std::nullopt;
+  const Key& key = oldest->operation->key();
+  return PendingWait{negotiation::operation_in_words(oldest->operation->descriptor().type, key),
+                     key.name, oldest->since};
+}
+
+/// The oldest operation of this rank, or of another rank of the host, which learns of agreements
+/// through this one.
+std::optional<PendingWait> HealthChecks::oldest_waiting_on_host() const {
+  std::optional<PendingWait> oldest = oldest_waiting();
+  for (const RankStatus& status : board_.read_all(now_)) {
+    if (status.rank == rank_ || status.ended || status.operations.empty()) continue;
+    const negotiation::WaitingOperation& its = status.operations.front();
+    if (const TimePoint since = now_ - its.waited; !oldest || since < oldest->since)
+      oldest = {negotiation::operation_in_words(its.type, its.key), its.key.name, since};
+  }
+  return oldest;
+}
+
+/// If the parent answers nothing, the root does not report the late operations of this rank.
+std::optional<PendingWait> HealthChecks::unresponsive_parent() const {
+  if (parent_ < 0 || !board_.shows(parent_)) return unresponsive_ancestor();
+  std::optional<PendingWait> oldest = oldest_waiting();
+  if (!oldest || !watch_.is_silent(parent_, now_)) return std::nullopt;
+  oldest->awaited = RankSet::of(parent_);
+  oldest->awaits = "to pass on what is agreed";
+  return oldest;
+}
+
+std::optional<PendingWait> HealthChecks::unresponsive_ancestor() const {
+  const std::optional<HeartbeatMonitor::Silence> silence = heartbeat_.silence(now_);
+  if (!silence) return std::nullopt;
+  std::optional<PendingWait> oldest = oldest_waiting_on_host();
+  if (!oldest && progress_.leaving) oldest = {"the end of the session", "", silence->since};
+  if (!oldest) return std::nullopt;
+  oldest->since = std::max(oldest->since, silence->since);
+  oldest->awaited = RankSet::of(silence->rank);
+  oldest->awaits = "to pass on what is agreed; its process does not respond, it may be stopped";
+  return oldest;
+}
+
+std::string HealthChecks::describe_others() const {
+  negotiation::Statuses statuses;
+  RankSet others;
+  for (RankStatus& status : board_.read_all(std::chrono::steady_clock::now())) {
+    if (status.rank == rank_ || status.ended) continue;
+    others.insert(RankSet::of(status.rank));
+    statuses.emplace(status.rank, std::move(status));
+  }
+  return negotiation::describe(others, statuses, {});
+}
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks that a rank makes ten times a second: it publishes its status, notices lost ranks, and
+// explains operations that do not move.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/settings.hpp"
+#include "negotiation/protocol/negotiator.hpp"
+#include "session/engine/heartbeat.hpp"
+#include "session/engine/links.hpp"
+#include "session/engine/presence.hpp"
+#include "session/engine/watch.hpp"
+#include "session/engine/work_in_progress.hpp"
+
+namespace kolo::internal::session {
+
+/// Used by the driver only, but for `describe_others`. Nothing here blocks.
+class HealthChecks {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// The references outlive this.
+  HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
+               negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
+               const Presence& presence);
+
+  /// The time of the next checks, even if nothing has happened.
+  [[nodiscard]] TimePoint deadline() const { return next_; }
+  /// True if checks are due, or another rank of this host has raised the alarm.
+  [[nodiscard]] bool are_due(TimePoint now) { return now >= next_ || board_.take_alarm(); }
+
+  /// The work of the driver so far.
+  struct Progress {
+    std::uint64_t submitted = 0;  // operations
+    std::uint64_t finished = 0;   // operations
+    TimePoint submitted_at{};
+    bool leaving = false;
+  };
+  /// Returns why the session is over, if it is.
+  [[nodiscard]] std::optional<Failure> check(const Progress& progress, TimePoint now);
+
+  void receive(const negotiation::Heartbeat& heartbeat, TimePoint now) {
+    heartbeat_.receive(heartbeat, now);
+  }
+
+  /// The ranks for which this one has waited for at least half of `stall_shutdown`.
+  [[nodiscard]] RankSet awaited_for_long(TimePoint now);
+  /// True if the last checks have found that processes of this host have ended.
+  [[nodiscard]] bool found_ended_process() const { return found_ended_process_; }
+
+  [[nodiscard]] StatusBoard& board() { return board_; }
+  /// Describes what the ranks that have not left are doing, as seen from this host. Thread-safe.
+  [[nodiscard]] std::string describe_others() const;
+
+ private:
+  void reset_timers_after_pause(std::chrono::nanoseconds pause);
+  [[nodiscard]] std::optional<Failure> find_failed_peer() const;
+  [[nodiscard]] std::optional<Failure> find_ended_process();
+  [[nodiscard]] std::optional<Failure> find_interruption();
+  void send_heartbeats();
+  void publish_status();
+  [[nodiscard]] std::vector<PendingWait> pending_waits();
+  // The ranks that the longest waiting operation waits for are filled in later.
+  [[nodiscard]] std::optional<PendingWait> oldest_waiting() const;
+  [[nodiscard]] std::optional<PendingWait> oldest_waiting_on_host() const;
+  [[nodiscard]] std::optional<PendingWait> unresponsive_parent() const;
+  [[nodiscard]] std::optional<PendingWait> unresponsive_ancestor() const;
+  [[nodiscard]] std::optional<PendingWait> unresponsive_ranks();
+
+  negotiation::Negotiator& negotiator_;
+  WorkInProgress& work_;
+  Links& links_;
+  const Presence& presence_;
+  std::uint64_t session_;
+  int rank_;
+  int parent_;
+  StatusBoard board_;
+  std::vector<int> far_children_{};  // children on other hosts, or that share no memory
+  HeartbeatMonitor heartbeat_;
+  Watch watch_;
+  Progress progress_{};
+  TimePoint now_{};  // the time of these checks
+  TimePoint next_{};
+  TimePoint last_{};
+  std::optional<TimePoint> interrupted_at_{};
+  int quiet_checks_ = 0;  // in a row without progress
+  TimePoint plan_awaited_since_{};
+  TimePoint others_awaited_since_{};
+  // The ranks whose processes had ended at the last checks. What they sent before has been read
+  // since.
+  std::vector<int> lost_{};
+  bool found_ended_process_ = false;
+};
+
+}  // namespace kolo::internal::session
