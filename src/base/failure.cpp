@@ -43,7 +43,7 @@ std::string message_of_current_exception() {
   try {
     throw;
   } catch (const std::exception& error) {
-    return error.what();
+    return *error.what() == '\0' ? "an error without a message" : error.what();
   } catch (...) {
     const std::type_info* const type = abi::__cxa_current_exception_type();
     if (type == nullptr) return "an exception of another language";

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/rank_set.hpp"
+#include "kolo/export.hpp"  // kolo::torch, another library, uses the marked function
 
 namespace kolo::internal {
 
@@ -35,8 +36,8 @@ struct Failure {
 /// The exception of include/kolo/error.hpp that has the kind's name.
 [[nodiscard]] std::exception_ptr to_exception(const Failure& failure);
 
-/// The message of the exception that is being handled; its type if it does not derive from
-/// std::exception. For `catch (...)`: callbacks of the program may throw anything.
-[[nodiscard]] std::string message_of_current_exception();
+/// The message of the exception that is being handled, or its type if it does not derive from
+/// std::exception. Never empty. For `catch (...)`: callbacks of the program may throw anything.
+[[nodiscard]] KOLO_EXPORT std::string message_of_current_exception();
 
 }  // namespace kolo::internal

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/finally.hpp"
 #include "base/log.hpp"
 #include "elastic/state.hpp"
 #include "kolo/elastic.hpp"
@@ -30,16 +31,6 @@ constexpr std::chrono::seconds patience{1};
 
 std::atomic<bool> running{false};
 std::atomic<bool> has_run{false};
-
-class Running {
- public:
-  Running() {
-    if (running.exchange(true))
-      throw InvalidArgument("kolo::elastic::run is running already: it cannot be nested");
-  }
-  ~Running() { running = false; }
-  Running& operator=(Running&&) = delete;
-};
 
 /// A process that is started later would be in its first call while the others are in their second.
 void refuse_second_run() {
@@ -117,20 +108,11 @@ struct State::Session {
     static_cast<void>(data.agree(Data::Call::end_of_training));
   }
 
-  /// Parts that were added now would be in no commit.
-  class NoMoreParts {
-   public:
-    explicit NoMoreParts(State& state) : data_(*state.data_) { data_.runs = true; }
-    ~NoMoreParts() { data_.runs = false; }
-    NoMoreParts& operator=(NoMoreParts&&) = delete;
-
-   private:
-    Data& data_;
-  };
-
   /// True if the training is done, false if another session is to follow.
   static bool train(State& state, const std::function<void()>& train) {
-    const NoMoreParts fixed(state);
+    // While it runs, the state takes no parts: they would be in no commit.
+    state.data_->runs = true;
+    const Finally stop([&] { state.data_->runs = false; });
     try {
       if (!begin(state)) return false;
       for (const auto& reset : state.data_->resets) reset();
@@ -168,7 +150,9 @@ struct State::Session {
 };
 
 void run(State& state, const std::function<void()>& train) {
-  const Running guard;
+  if (running.exchange(true))
+    throw InvalidArgument("kolo::elastic::run is running already: it cannot be nested");
+  const Finally end([] { running = false; });
   static_cast<void>(session::current_engine("kolo::elastic::run"));
   refuse_second_run();
   session::allow_collectives();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "kolo/export.hpp"  // kolo::torch, another library, uses what is marked
 #include "kolo/process_set.hpp"
 #include "kolo/tensor.hpp"
@@ -42,19 +43,14 @@ KOLO_EXPORT void require_root(const std::string& function, int root, const Proce
 KOLO_EXPORT void require_success(const std::string& function, const std::string& action,
                                  const std::string& error, const ProcessSet& set);
 
-/// The message of `error`; never empty.
-[[nodiscard]] inline std::string message_of(const std::exception& error) {
-  return *error.what() == '\0' ? "unknown" : error.what();
-}
-
 /// The message of the exception that `action` throws; "" if it succeeds.
 template <typename Action>
 [[nodiscard]] std::string failure_of(const Action& action) {
   try {
     action();
     return {};
-  } catch (const std::exception& error) {
-    return message_of(error);
+  } catch (const std::exception&) {
+    return message_of_current_exception();
   }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kolo/training/shared_failure.hpp"
 
-#include <exception>
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
@@ -33,10 +33,8 @@ std::string failure_here(const std::function<void()>& work) {
     throw;
   } catch (const NotInitialized&) {
     throw;
-  } catch (const std::exception& error) {
-    return message_of(error);
   } catch (...) {
-    return "an exception that does not derive from std::exception";
+    return message_of_current_exception();
   }
 }
 

@@ -96,21 +96,13 @@ constexpr const char* no_session =
 
 std::terminate_handler next_handler = nullptr;
 
-std::string describe_current_exception() {
-  try {
-    if (std::current_exception()) throw;
-  } catch (const std::exception& error) {
-    return std::string("an exception that nobody caught: ") + error.what();
-  } catch (...) {
-    return "an exception that nobody caught";
-  }
-  return "std::terminate was called";
-}
-
 [[noreturn]] void on_terminate() {
   // The job ends within seconds of this process: the other ranks must learn of it before.
   if (const std::shared_ptr<Engine> engine = find_engine())
-    engine->leave_now(describe_current_exception(), std::chrono::seconds(1));
+    engine->leave_now(std::current_exception()
+                          ? "an uncaught exception: " + message_of_current_exception()
+                          : "std::terminate was called",
+                      std::chrono::seconds(1));
   if (next_handler != nullptr) next_handler();
   std::abort();
 }

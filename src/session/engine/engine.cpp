@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/finally.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 
@@ -66,18 +67,6 @@ diagnostics::RecorderOptions complete(diagnostics::RecorderOptions options, std:
   return options;
 }
 
-/// Calls `end` at the end of its scope, also if an exception ends it.
-template <typename End>
-class AtScopeEnd {
- public:
-  explicit AtScopeEnd(End end) : end_(std::move(end)) {}
-  ~AtScopeEnd() { end_(); }
-  AtScopeEnd& operator=(AtScopeEnd&&) = delete;
-
- private:
-  End end_;
-};
-
 std::thread start_thread(std::function<void()> run) {
   try {
     return std::thread(std::move(run));
@@ -130,16 +119,16 @@ bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
 
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   require_outside_pass("");
-  const AtScopeEnd back([before = std::exchange(within, this)] { within = before; });
+  const Finally back([before = std::exchange(within, this)] { within = before; });
   std::unique_lock lock(mutex_);
   ++waiters_;  // the session's own thread gives up the token when it sees this
   // Before the first look at the condition; see `progress`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const AtScopeEnd not_waiting([&] { --waiters_; });
+  const Finally not_waiting([&] { --waiters_; });
   while (!met() && steady_clock::now() < deadline) {
     if (!driven_) {
       driven_ = true;
-      const AtScopeEnd token([&] {
+      const Finally token([&] {
         if (!lock.owns_lock()) lock.lock();
         driven_ = false;
         changed_.notify_all();  // one of the others takes the token
@@ -209,7 +198,7 @@ void Engine::hand_over() {
 }
 
 bool Engine::progress() {
-  const AtScopeEnd end_of_pass([before = std::exchange(in_pass_of, this)] { in_pass_of = before; });
+  const Finally end_of_pass([before = std::exchange(in_pass_of, this)] { in_pass_of = before; });
   if (giving_up_) progress_engine_.give_up(reason_to_give_up_);
   if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
   bool moved = progress_engine_.progress();

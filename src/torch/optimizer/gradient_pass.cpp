@@ -7,6 +7,7 @@
 
 #include <chrono>
 
+#include "base/finally.hpp"
 #include "torch/optimizer/gradient_state.hpp"
 
 namespace kolo::detail {
@@ -234,10 +235,7 @@ void GradientReducer::State::reduce_elsewhere() {
   if (is_reducing_elsewhere)
     return;  // each of two optimizers has a parameter that the other reduces
   is_reducing_elsewhere = true;
-  const struct UntilEnd {
-    bool& flag;
-    ~UntilEnd() { flag = false; }
-  } until_end{is_reducing_elsewhere};
+  const Finally end([this] { is_reducing_elsewhere = false; });
   for (const Parameter& parameter : storage.parameters()) {
     if (!parameter.elsewhere) continue;
     const std::shared_ptr<State> owner = owner_of(parameter);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/failure.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "training/agreement.hpp"
@@ -33,17 +34,6 @@ namespace {
 bool is_absence(const Mismatch& error, int self) {
   const auto& ranks = error.ranks();
   return !ranks.empty() && std::find(ranks.begin(), ranks.end(), self) == ranks.end();
-}
-
-// Of the exception that is being handled.
-std::string message_of_current() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return message_of(error);
-  } catch (...) {
-    return "unknown";
-  }
 }
 
 }  // namespace
@@ -97,9 +87,9 @@ void HookChain::run_stages() noexcept {
   }
 }
 
-// In a handler.
+/// Called in a handler.
 void HookChain::fail() noexcept {
-  thrown_ = message_of_current();
+  thrown_ = message_of_current_exception();
   drop();
 }
 
