@@ -44,7 +44,7 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   require_world_to_rejoin(state_->options.process_set, sharded_subject);
   const ProcessSet& set = state_->options.process_set;
   // State that was loaded before the first commit.
-  const bool has_same_parts = state_->index == set.rank() && state_->parts == set.size();
+  const bool has_same_parts = state_->position == ShardPosition::in(set);
   const std::string kept =
       has_same_parts && !optimizer.state().empty() ? to_bytes(optimizer) : std::string();
   state_->reunite(optimizer);
@@ -75,7 +75,7 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
   const bool gets_it = root == all_ranks_get_it || rank() == root;
   const at::NoGradGuard no_grad;
   const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
-    const ParameterShard* shard = state_->shards->of_part(part);
+    const ParameterShard* shard = state_->shards->of_shard(part);
     if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
     ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
     const StreamOf stream(whole);
@@ -99,37 +99,33 @@ void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& 
   const ProcessSet& set = state_->options.process_set;
   const int first = set.ranks().front();
   std::string key;
-  std::string error;
-  if (rank() == first) {
-    error = failure_of([&] {
-      key = unlikely_key();
-      begin_shard_folder(folder);
-    });
-  }
-  require_success("save_state", "make the folder", error, set);
+  const auto make_folder = [&] {
+    if (rank() != first) return;
+    key = unlikely_key();
+    begin_shard_folder(folder);
+  };
+  share_failure("kolo.save_state.folder", "save_state: ", make_folder, set);
   broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
-  error = failure_of([&] {
+  const auto write = [&] {
     state_->shards->adopt(optimizer, state_->names);
-    write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
-                *state_->shards);
-  });
-  require_success("save_state", "write", error, set);
-  error = {};
-  if (rank() == first)
-    error = failure_of([&] { write_shard_index(folder, {.key = key, .ranks = set.size()}); });
-  require_success("save_state", "write the index", error, set);
+    write_shard(folder, key, ShardPosition::in(set), optimizer, *state_->shards);
+  };
+  share_failure("kolo.save_state.write", "save_state: ", write, set);
+  const auto write_index = [&] {
+    if (rank() == first) write_shard_index(folder, {.key = key, .ranks = set.size()});
+  };
+  share_failure("kolo.save_state.index", "save_state: ", write_index, set);
 }
 
 void ShardedReducer::load_state(const std::filesystem::path& folder, Optimizer& optimizer) {
-  const std::string error = failure_of([&] {
+  const auto read = [&] {
     state_->shards->adopt(optimizer, state_->names);
     read_shards(folder, optimizer, *state_->shards, place());
-  });
-  if (!state_->is_member) {
-    if (!error.empty()) throw Error("load_state: " + error);
-    return;
-  }
-  require_success("load_state", "read", error, state_->options.process_set);
+  };
+  if (state_->is_member)
+    return share_failure("kolo.load_state.read", "load_state: ", read, state_->options.process_set);
+  if (const std::string failure = failure_of(read); !failure.empty())
+    throw Error("load_state: " + failure);
 }
 
 }  // namespace kolo::detail
