@@ -17,6 +17,7 @@
 #include "torch/optimizer/gradient_hook.hpp"
 #include "torch/optimizer/parameter_names.hpp"
 #include "torch/optimizer/torch_gradient_storage.hpp"
+#include "training/optimizer/optimizer_setup.hpp"
 #include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::detail {

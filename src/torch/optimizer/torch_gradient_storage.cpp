@@ -14,7 +14,6 @@
 #include "kolo/error.hpp"
 #include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/optimizer/optimizer_setup.hpp"
 
 namespace kolo::internal {
 namespace {

@@ -17,7 +17,8 @@
 #include "kolo/optimizer.hpp"
 #include "torch/optimizer/gradient_hook.hpp"
 #include "torch/optimizer/sparse_gradient.hpp"
-#include "training/optimizer/pass_reducer.hpp"
+#include "training/optimizer/gradient_storage.hpp"
+#include "training/optimizer/optimizer_setup.hpp"
 
 namespace kolo::internal {
 
