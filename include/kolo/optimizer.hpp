@@ -104,8 +104,6 @@ class NamedGradientReducer {
   KOLO_EXPORT void gather(const Gradients& parameters);
 
  private:
-  double clip_shards(const Gradients& gradients, double max_norm) const;
-
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -83,12 +83,12 @@ void broadcast_state(const std::string& function, const std::function<StateDict(
   const auto save_here = [&] {
     if (rank() == root) bytes = to_safetensors(save());
   };
-  require_success(function, "save", failure_of(save_here), set);
+  share_failure("kolo." + function + ".save", function + ": to save failed: ", save_here, set);
   broadcast(bytes, root, options);
   const auto load_here = [&] {
     if (rank() != root) load(from_safetensors(bytes));
   };
-  require_success(function, "load", failure_of(load_here), set);
+  share_failure("kolo." + function + ".load", function + ": to load failed: ", load_here, set);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "base/failure.hpp"
 #include "base/format.hpp"
 #include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
@@ -134,13 +135,34 @@ void require_root(const std::string& function, int root, const ProcessSet& set) 
                         " is not one of the ranks " + listed(set.ranks()));
 }
 
-void require_success(const std::string& function, const std::string& action,
-                     const std::string& error, const ProcessSet& set) {
-  const std::vector<int> failed =
-      ranks_that(!error.empty(), "kolo." + function + "." + action, set);
+std::string failure_of(const std::function<void()>& work) {
+  try {
+    work();
+    return {};
+  } catch (const PeerLeft&) {
+    throw;
+  } catch (const Stalled&) {
+    throw;
+  } catch (const ShutDown&) {
+    throw;
+  } catch (const BackendError&) {
+    throw;
+  } catch (const NotInitialized&) {
+    throw;
+  } catch (...) {
+    return message_of_current_exception();
+  }
+}
+
+void share_failure(const std::string& operation, const std::string& context,
+                   const std::function<void()>& work, const ProcessSet& set) {
+  std::string failure = failure_of(work);
+  const std::vector<int> failed = ranks_that(!failure.empty(), operation, set);
   if (failed.empty()) return;
-  throw Error(function + ": to " + action + " failed on ranks " + listed(failed) +
-                  (error.empty() ? "" : ": " + error),
+  // All ranks throw the message of the same rank, so that logs agree.
+  broadcast(failure, failed.front(), {.name = operation + ".failure", .process_set = set});
+  throw Error(fmt::format("{}{} (on rank{} {})", context, failure, failed.size() == 1 ? "" : "s",
+                          listed(failed)),
               {}, failed);
 }
 

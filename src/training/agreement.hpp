@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that all ranks of a set train the same thing.
+// Checks that all ranks of a set train the same thing, and that none has failed.
 #pragma once
 
-#include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "kolo/export.hpp"  // kolo::torch, another library, uses what is marked
+#include "kolo/export.hpp"  // kolo::torch, another library, uses the marked functions
 #include "kolo/process_set.hpp"
 #include "kolo/tensor.hpp"
 
@@ -38,20 +37,15 @@ KOLO_EXPORT void require_agreement(const std::string& operation, const std::stri
 /// Throws InvalidArgument, naming `function`, unless `root` is a member.
 KOLO_EXPORT void require_root(const std::string& function, int root, const ProcessSet& set);
 
-/// Collective. If `error` is not empty on some rank, every rank throws an Error that names the
-/// failed ranks. `action` is the verb for the message, such as "save".
-KOLO_EXPORT void require_success(const std::string& function, const std::string& action,
-                                 const std::string& error, const ProcessSet& set);
+/// Runs `work`. Returns the message of its exception, or "" if it succeeds. Errors after which the
+/// collectives of a set fail (PeerLeft, Stalled, ShutDown, BackendError, NotInitialized) are thrown
+/// again: this rank cannot share them, and the other ranks get errors of their own.
+[[nodiscard]] KOLO_EXPORT std::string failure_of(const std::function<void()>& work);
 
-/// The message of the exception that `action` throws; "" if it succeeds.
-template <typename Action>
-[[nodiscard]] std::string failure_of(const Action& action) {
-  try {
-    action();
-    return {};
-  } catch (const std::exception&) {
-    return message_of_current_exception();
-  }
-}
+/// Collective. Runs `work` on every rank. If it throws on some ranks, every rank throws Error with
+/// these ranks and the message of the lowest of them, after `context`. `operation` names the
+/// collectives. Throws what `failure_of` throws.
+KOLO_EXPORT void share_failure(const std::string& operation, const std::string& context,
+                               const std::function<void()>& work, const ProcessSet& set);
 
 }  // namespace kolo::internal

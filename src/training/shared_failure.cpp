@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements on_every_rank and on_one_rank of kolo/error.hpp.
 #include <string>
-#include <vector>
 
-#include "base/failure.hpp"
-#include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
@@ -13,48 +10,16 @@
 namespace kolo {
 
 using namespace internal;
-namespace {
-
-// Runs `work` and returns the message of its failure; "" on success. Rethrows the errors that end
-// the session or the set: its collectives no longer work, so this rank cannot share the error, and
-// does not need to, because the other ranks get errors of their own.
-std::string failure_here(const std::function<void()>& work) {
-  try {
-    work();
-    return {};
-  } catch (const PeerLeft&) {
-    throw;
-  } catch (const Stalled&) {
-    throw;
-  } catch (const ShutDown&) {
-    throw;
-  } catch (const BackendError&) {
-    throw;
-  } catch (const NotInitialized&) {
-    throw;
-  } catch (...) {
-    return message_of_current_exception();
-  }
-}
-
-}  // namespace
 
 void on_every_rank(const std::function<void()>& work, const ProcessSet& set) {
-  std::string failure = failure_here(work);
-  const std::vector<int> failed = ranks_that(!failure.empty(), "kolo.on_every_rank", set);
-  if (failed.empty()) return;
-  // All ranks throw the message of the same rank, so that logs agree.
-  broadcast(failure, failed.front(), {.name = "kolo.on_every_rank.failure", .process_set = set});
-  throw Error(failure + (failed.size() == 1 ? " (on rank " : " (on ranks ") +
-                  to_string(RankSet::of(failed)) + ")",
-              {}, failed);
+  share_failure("kolo.on_every_rank", {}, work, set);
 }
 
 void on_one_rank(int root, const std::function<void()>& work, const ProcessSet& set) {
   require_root("on_one_rank", root, set);
   // While the root works, the other ranks wait in the broadcast.
   std::string failure;
-  if (rank() == root) failure = failure_here(work);
+  if (rank() == root) failure = failure_of(work);
   broadcast(failure, root, {.name = "kolo.on_one_rank", .process_set = set});
   if (!failure.empty()) {
     throw Error(failure + " (on rank " + std::to_string(root) + ")", {}, {root});

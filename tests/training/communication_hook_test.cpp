@@ -261,48 +261,48 @@ struct TwoGradients : GradientStorage {
   TensorView open(std::size_t slot, double /*factor*/) override { return gradients[slot]; }
 };
 
-/// The part of a pass's end before which it fails on this rank, as it does if another optimizer's
+/// The phase of a pass's end before which it fails on this rank, as it does if another optimizer's
 /// pass of the same backward has failed.
-enum class Fails : std::uint8_t { at_once, when_counts_are_submitted, when_they_are_agreed, never };
+enum class Fails : std::uint8_t { at_once, when_summary_is_submitted, when_it_is_agreed, never };
 
-void end_pass(PassReducer& core, Fails fails) {
-  if (fails == Fails::at_once) core.fail_pass();
-  if (fails != Fails::at_once) core.submit_counts();
-  barrier({.name = "all ranks have submitted their counts"});
-  if (fails == Fails::when_counts_are_submitted) core.fail_pass();
-  if (fails > Fails::when_counts_are_submitted) core.submit_missing();
-  if (fails == Fails::when_they_are_agreed) core.fail_pass();
-  core.settle();
-  if (fails == Fails::never) core.finish();
+void end_pass(PassReducer& reducer, Fails fails) {
+  if (fails == Fails::at_once) reducer.fail_pass();
+  if (fails != Fails::at_once) reducer.submit_summary();
+  barrier({.name = "all ranks have submitted their summaries"});
+  if (fails == Fails::when_summary_is_submitted) reducer.fail_pass();
+  if (fails > Fails::when_summary_is_submitted) reducer.submit_missing();
+  if (fails == Fails::when_it_is_agreed) reducer.fail_pass();
+  reducer.settle();
+  if (fails == Fails::never) reducer.finish();
 }
 
 TEST_F(Hooks, OfAPassThatFailsLateEndOnAllRanks) {
   if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
-  TwoGradients source;
-  PassReducer core(source, {.hook = hook_}, /*counted=*/true);
-  core.add("used", std::nullopt);
-  core.add("unused", std::nullopt);
+  TwoGradients storage;
+  PassReducer reducer(storage, {.hook = hook_}, /*agrees=*/true);
+  reducer.add("used", std::nullopt);
+  reducer.add("unused", std::nullopt);
   using enum Fails;
-  const std::vector<std::pair<Fails, Fails>> of_first_and_last{{never, when_counts_are_submitted},
-                                                               {never, when_they_are_agreed},
-                                                               {when_counts_are_submitted, at_once},
-                                                               {when_they_are_agreed, at_once},
+  const std::vector<std::pair<Fails, Fails>> of_first_and_last{{never, when_summary_is_submitted},
+                                                               {never, when_it_is_agreed},
+                                                               {when_summary_is_submitted, at_once},
+                                                               {when_it_is_agreed, at_once},
                                                                {at_once, at_once},
                                                                {never, never}};
   for (const auto& [first, last] : of_first_and_last) {
-    source.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
-    core.begin(/*reducing=*/true);
-    // If backward throws on two ranks, one of them has begun a reduction, and the other has not.
-    if (first != at_once || me_ != last_) core.ready(0);
+    storage.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
+    reducer.begin(/*reducing=*/true);
+    // Of two ranks whose backward throws, one has begun a reduction, and the other has not.
+    if (first != at_once || me_ != last_) reducer.ready(0);
     const Fails mine = me_ == 0 ? first : me_ == last_ ? last : never;
-    end_pass(core, mine);
+    end_pass(reducer, mine);
     if (last == never) {
-      core.rethrow();
-      EXPECT_THAT(source.gradients[0], Each(static_cast<float>(mean_)));
+      reducer.rethrow();
+      EXPECT_THAT(storage.gradients[0], Each(static_cast<float>(mean_)));
     } else if (mine == never) {
-      EXPECT_THROW(core.rethrow(), Error);
+      EXPECT_THROW(reducer.rethrow(), Error);
     }
-    core.forget_passes();
+    reducer.forget_passes();
   }
   expect_usable();
 }

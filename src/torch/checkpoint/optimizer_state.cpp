@@ -172,14 +172,14 @@ class Loader {
 
   void set(::torch::Tensor& value, const ::torch::Tensor& found, const ::torch::Tensor& parameter,
            const std::string& name) const {
-    const ParameterShard* shard = shards_ == nullptr ? nullptr : shards_->of_part(parameter);
+    const ParameterShard* shard = shards_ == nullptr ? nullptr : shards_->of_shard(parameter);
     const ::torch::Tensor& like = shard == nullptr ? parameter : shard->whole;
     if (found.sizes() != like.sizes())
       refuse_state("'" + name + "' is " + describe(found) + ", its parameter " + describe(like));
     // In the parameter's order in memory, as the optimizer makes it.
     value = at::empty_like(like, like.options().dtype(found.dtype()));
     value.copy_(found);
-    if (shard != nullptr) value = shard->part_of(value).clone();
+    if (shard != nullptr) value = shard->shard_of(value).clone();
   }
 
   const StateDict& saved_;

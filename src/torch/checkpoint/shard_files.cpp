@@ -29,13 +29,13 @@ using nlohmann::json;
 constexpr const char* key_entry = "kolo.shards.key";
 constexpr const char* parameters_entry = "kolo.shards.parameters";
 
-fs::path file_name(const fs::path& folder, ShardPlace place) {
+fs::path file_name(const fs::path& folder, ShardPosition position) {
   const auto number = [](int value) {
     const std::string text = std::to_string(value);
     return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
   };
   return folder /
-         ("state-" + number(place.index + 1) + "-of-" + number(place.ranks) + ".safetensors");
+         ("state-" + number(position.index + 1) + "-of-" + number(position.ranks) + ".safetensors");
 }
 
 // The full parameters, in the order in which their state is numbered.
@@ -43,7 +43,7 @@ std::vector<const ParameterShard*> numbered(const ::torch::optim::Optimizer& opt
                                             const ParameterShards& shards) {
   std::vector<const ParameterShard*> all;
   for (const auto& group : optimizer.param_groups())
-    for (const ::torch::Tensor& part : group.params()) all.push_back(shards.of_part(part));
+    for (const ::torch::Tensor& part : group.params()) all.push_back(shards.of_shard(part));
   return all;
 }
 
@@ -65,21 +65,21 @@ class Collector {
   explicit Collector(std::vector<const ParameterShard*> parameters)
       : parameters_(std::move(parameters)) {}
 
-  [[nodiscard]] bool needs(ShardPlace place) const {
-    return place.index == 0 ||
+  [[nodiscard]] bool needs(ShardPosition position) const {
+    return position.index == 0 ||
            std::any_of(parameters_.begin(), parameters_.end(), [&](const ParameterShard* shard) {
-             return shard != nullptr && common(*shard, place).size > 0;
+             return shard != nullptr && common(*shard, position).size > 0;
            });
   }
 
-  void take(const fs::path& path, ShardPlace place, const std::string& key) {
+  void take(const fs::path& path, ShardPosition position, const std::string& key) {
     const StateDict file = load_safetensors(path);
     const auto text = [&](const char* name) {
       const auto found = file.metadata.find(name);
       return found == file.metadata.end() ? std::string() : found->second;
     };
     if (text(key_entry) != key) refuse(path, "belongs to another state than the index");
-    if (place.index == 0) {
+    if (position.index == 0) {
       require_same_parameters(text(parameters_entry));
       for (const char* name : {"class", "param_groups"}) metadata_.emplace(name, text(name));
     }
@@ -88,7 +88,7 @@ class Collector {
       if (tensor.dim() == 0) {
         tensors_.try_emplace(name, tensor);
       } else {
-        copy_part(path, name, tensor, place);
+        copy_part(path, name, tensor, position);
       }
     }
   }
@@ -112,9 +112,9 @@ class Collector {
     std::int64_t size;
   };
 
-  static Common common(const ParameterShard& shard, ShardPlace place) {
-    const std::int64_t begin = part_begin(shard.elements, place.index, place.ranks);
-    const std::int64_t end = begin + reducescatter_rows(shard.elements, place.index, place.ranks);
+  static Common common(const ParameterShard& shard, ShardPosition position) {
+    const std::int64_t begin = position.begin(shard.elements);
+    const std::int64_t end = position.end(shard.elements);
     const std::int64_t first = std::max(begin, shard.begin);
     const std::int64_t last = std::min(end, shard.begin + shard.size);
     return {first - shard.begin, first - begin, std::max<std::int64_t>(last - first, 0)};
@@ -144,16 +144,15 @@ class Collector {
   }
 
   void copy_part(const fs::path& path, const std::string& name, const ::torch::Tensor& from,
-                 ShardPlace place) {
+                 ShardPosition position) {
     const ParameterShard& shard = parameter_of(path, name);
-    if (from.dim() != 1 ||
-        from.numel() != reducescatter_rows(shard.elements, place.index, place.ranks))
+    if (from.dim() != 1 || from.numel() != position.size(shard.elements))
       refuse(path, "has a tensor '" + name + "' of " + std::to_string(from.numel()) + " elements");
     const auto [into, is_new] = tensors_.try_emplace(name);
     if (is_new) into->second = at::zeros({shard.size}, from.options());
     if (into->second.scalar_type() != from.scalar_type())
       refuse(path, "has a tensor '" + name + "' of another dtype than the other files");
-    const Common both = common(shard, place);
+    const Common both = common(shard, position);
     covered_[name] += both.size;
     if (both.size > 0)
       into->second.narrow(0, both.here, both.size).copy_(from.narrow(0, both.there, both.size));
@@ -167,7 +166,7 @@ class Collector {
 
 }  // namespace
 
-void write_shard(const fs::path& folder, const std::string& key, ShardPlace place,
+void write_shard(const fs::path& folder, const std::string& key, ShardPosition position,
                  const ::torch::optim::Optimizer& optimizer, const ParameterShards& shards) {
   std::optional<StateDict> saved = save_optimizer(optimizer);
   if (!saved)
@@ -178,7 +177,7 @@ void write_shard(const fs::path& folder, const std::string& key, ShardPlace plac
   metadata[parameters_entry] = descriptions(numbered(optimizer, shards)).dump();
   // The writer fills in the checksums.
   metadata[std::string(header_checksum_key)] = metadata[std::string(data_checksum_key)] = "";
-  save_safetensors(file_name(folder, place), saved->views(), metadata);
+  save_safetensors(file_name(folder, position), saved->views(), metadata);
 }
 
 void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
@@ -187,8 +186,8 @@ void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
   const at::NoGradGuard no_grad;
   Collector collector(numbered(optimizer, shards));
   for (int file = 0; file < index.ranks; ++file) {
-    const ShardPlace place{.index = file, .ranks = index.ranks};
-    if (collector.needs(place)) collector.take(file_name(folder, place), place, index.key);
+    const ShardPosition position{.index = file, .ranks = index.ranks};
+    if (collector.needs(position)) collector.take(file_name(folder, position), position, index.key);
   }
   load_optimizer(collector.state(folder, place_here), optimizer);
 }

@@ -13,16 +13,11 @@
 
 namespace kolo::internal {
 
-/// The position of the rank whose parts a file has.
-struct ShardPlace {
-  int index = 0;
-  int ranks = 1;
-};
-
 /// Writes the file of one rank. Throws CheckpointError, and InvalidArgument for an optimizer of an
 /// unknown class.
-void write_shard(const std::filesystem::path& folder, const std::string& key, ShardPlace place,
-                 const ::torch::optim::Optimizer& optimizer, const ParameterShards& shards);
+void write_shard(const std::filesystem::path& folder, const std::string& key,
+                 ShardPosition position, const ::torch::optim::Optimizer& optimizer,
+                 const ParameterShards& shards);
 
 /// Reads this rank's parts from the files that have them, written by any number of ranks. Throws
 /// CheckpointError, and InvalidArgument for the state of another optimizer; nothing has changed

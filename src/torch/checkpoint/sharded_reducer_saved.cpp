@@ -44,9 +44,9 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   require_world_to_rejoin(state_->options.process_set, sharded_subject);
   const ProcessSet& set = state_->options.process_set;
   // State that was loaded before the first commit.
-  const bool has_same_parts = state_->index == set.rank() && state_->parts == set.size();
+  const bool has_same_shards = state_->position == ShardPosition::in(set);
   const StateDict kept =
-      has_same_parts && !optimizer.state().empty() ? kolo::state(optimizer) : StateDict();
+      has_same_shards && !optimizer.state().empty() ? kolo::state(optimizer) : StateDict();
   state_->reunite(optimizer);
   state_->divide(optimizer);
   if (!kept.empty()) {
@@ -75,7 +75,7 @@ StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const
   const bool gets_it = root == all_ranks_get_it || rank() == root;
   const at::NoGradGuard no_grad;
   const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
-    const ParameterShard* shard = state_->shards->of_part(part);
+    const ParameterShard* shard = state_->shards->of_shard(part);
     if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
     ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
     const StreamOf stream(whole);
@@ -99,37 +99,35 @@ void ShardedReducer::save(const std::filesystem::path& folder, Optimizer& optimi
   const ProcessSet& set = state_->options.process_set;
   const int first = set.ranks().front();
   std::string key;
-  std::string error;
-  if (rank() == first) {
-    error = failure_of([&] {
-      key = unlikely_key();
-      begin_shard_folder(folder);
-    });
-  }
-  require_success("ShardedOptimizer::save", "make the folder", error, set);
+  const std::string subject = "ShardedOptimizer::save: ";
+  const auto make_folder = [&] {
+    if (rank() != first) return;
+    key = unlikely_key();
+    begin_shard_folder(folder);
+  };
+  share_failure("kolo.sharded_save.folder", subject, make_folder, set);
   broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
-  error = failure_of([&] {
+  const auto write = [&] {
     state_->shards->adopt(optimizer, state_->names);
-    write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
-                *state_->shards);
-  });
-  require_success("ShardedOptimizer::save", "write", error, set);
-  error = {};
-  if (rank() == first)
-    error = failure_of([&] { write_shard_index(folder, {.key = key, .ranks = set.size()}); });
-  require_success("ShardedOptimizer::save", "write the index", error, set);
+    write_shard(folder, key, ShardPosition::in(set), optimizer, *state_->shards);
+  };
+  share_failure("kolo.sharded_save.write", subject, write, set);
+  const auto write_index = [&] {
+    if (rank() == first) write_shard_index(folder, {.key = key, .ranks = set.size()});
+  };
+  share_failure("kolo.sharded_save.index", subject, write_index, set);
 }
 
 void ShardedReducer::load(const std::filesystem::path& folder, Optimizer& optimizer) {
-  const std::string error = failure_of([&] {
+  const std::string subject = "ShardedOptimizer::load: ";
+  const auto read = [&] {
     state_->shards->adopt(optimizer, state_->names);
     read_shards(folder, optimizer, *state_->shards, place());
-  });
-  if (!state_->is_member) {
-    if (!error.empty()) throw Error("ShardedOptimizer::load: " + error);
-    return;
-  }
-  require_success("ShardedOptimizer::load", "read", error, state_->options.process_set);
+  };
+  if (state_->is_member)
+    return share_failure("kolo.sharded_load.read", subject, read, state_->options.process_set);
+  if (const std::string failure = failure_of(read); !failure.empty())
+    throw Error(subject + failure);
 }
 
 }  // namespace kolo::detail

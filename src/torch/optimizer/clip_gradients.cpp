@@ -6,9 +6,9 @@
 #include <cmath>
 #include <string>
 
-#include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
+#include "training/optimizer/gradient_norm.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -22,12 +22,6 @@ namespace {
     norms.push_back(at::norm(gradient.flatten(), type, at::kDouble).to(gradients[0].device()));
   }
   return norms.empty() ? at::zeros({1}, at::kDouble) : at::stack(norms).cpu();
-}
-
-void require_positive(const char* what, double value) {
-  if (value > 0.0) return;
-  throw InvalidArgument(std::string("clip_grad_norm: ") + what + " must be positive, but is " +
-                        std::to_string(value));
 }
 
 }  // namespace
@@ -48,11 +42,8 @@ void scale_to(double max_norm, double norm, bool refuse_nonfinite,
   if (refuse_nonfinite && !std::isfinite(norm)) {
     throw Error("clip_grad_norm: the norm of the gradients is " + std::to_string(norm));
   }
-  constexpr double margin = 1e-6;  // as in torch::nn::utils::clip_grad_norm_
-  const double factor = max_norm / (norm + margin);
-  if (factor < 1.0 || std::isnan(factor)) {
-    for (::torch::Tensor gradient : gradients) gradient.mul_(factor);
-  }
+  if (const auto factor = clip_factor(max_norm, norm))
+    for (::torch::Tensor gradient : gradients) gradient.mul_(*factor);
 }
 
 }  // namespace kolo::internal
@@ -66,13 +57,8 @@ double clip_grad_norm(const ParameterGroups& groups, double max_norm, const Clip
   require_clip(max_norm, options.norm_type);
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
-  double norm = norm_of(gradients, options.norm_type);
-  // The gradients are equal on all ranks, but ranks may sum them with different instruction sets or
-  // numbers of threads. The maximum keeps the scaled gradients equal bit for bit, and unlike one
-  // rank's norm it works while ranks have joined.
-  if (set.rank() >= 0) {
-    allreduce(norm, {.name = "kolo.clip_grad_norm", .op = ReduceOp::max, .process_set = set});
-  }
+  const double norm =
+      agree_on_norm(norm_of(gradients, options.norm_type), "kolo.clip_grad_norm", set);
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }

@@ -39,54 +39,54 @@ class GradientReducer::State::PassEnd {
   bool done_ = false;
 };
 
-// A callback of its own for each part: the callbacks run in the order in which they were queued, so
-// that each part runs for all optimizers of this backward before the next part.
-void GradientReducer::State::queue_part(const std::shared_ptr<PassEnd>& end, int part) {
-  ::torch::autograd::Engine::get_default_engine().queue_callback([end, part] {
-    if (const auto state = end->state()) state->run_part(end, part);
+// A callback of its own for each phase: the callbacks run in the order in which they were queued,
+// so that each phase runs for all optimizers of this backward before the next phase.
+void GradientReducer::State::queue_phase(const std::shared_ptr<PassEnd>& end, int phase) {
+  ::torch::autograd::Engine::get_default_engine().queue_callback([end, phase] {
+    if (const auto state = end->state()) state->run_phase(end, phase);
   });
 }
 
-void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int part) {
+void GradientReducer::State::run_phase(const std::shared_ptr<PassEnd>& end, int phase) {
   const std::lock_guard lock(hooks);
-  if (part == 0) attach_missing();
-  if (!core.reducing()) {
+  if (phase == 0) attach_missing();
+  if (!reducer.reducing()) {
     end->set_done();
-    core.end_pass();
+    reducer.end_pass();
     return;
   }
-  switch (part) {
+  switch (phase) {
     case 0:
       // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
       storage.require_unmixed();
       storage.require_disjoint();
-      core.submit_counts();
+      reducer.submit_summary();
       break;
     case 1:
-      // The counts of another optimizer of this backward may come first: a rank that steps without
+      // The summary of another optimizer of this backward may come first: a rank that steps without
       // backward ends the passes of its optimizers one after the other, in the program's order.
-      if (!core.counts_arrive_within(turn)) return queue_part(end, 1);
-      core.submit_missing();
+      if (!reducer.summary_arrives_within(turn)) return queue_phase(end, 1);
+      reducer.submit_missing();
       break;
     default:
-      if (core.active()) {
-        core.proceed(part);
+      if (reducer.active()) {
+        reducer.proceed(phase);
         break;
       }
       end->set_done();
       // Without steps to count from, the passes count from the last reduction.
-      if (!watches_steps) core.forget_passes();
-      core.rethrow();
+      if (!watches_steps) reducer.forget_passes();
+      reducer.rethrow();
       return;
   }
-  queue_part(end, part + 1);
+  queue_phase(end, phase + 1);
 }
 
 void GradientReducer::State::fail_pass() noexcept {
   const std::lock_guard lock(hooks);
-  core.fail_pass();
-  // As on the ranks whose pass has ended.
-  if (!watches_steps && core.reducing()) core.forget_passes();
+  reducer.fail_pass();
+  // The ranks whose pass has ended have forgotten theirs, too.
+  if (!watches_steps && reducer.reducing()) reducer.forget_passes();
 }
 
 // The prescale of an operation divides by the passes of a complete step. If a step had fewer,
@@ -98,7 +98,7 @@ void GradientReducer::State::set_scales(int passes_made) {
     const int made = passes_made == 0 ? all : std::min(passes_made, all);
     factor = is_member ? static_cast<double>(all) / made : 1.0 / made;
   }
-  core.set_scales(factor, prescale(options));
+  reducer.set_scales(factor, prescale(options));
 }
 
 // Parameters that were unfrozen or converted had no hooks in this pass. In the next one they do.
@@ -121,10 +121,10 @@ void GradientReducer::State::take_over() {
 
 void GradientReducer::State::begin_pass() {
   take_over();
-  queue_part(std::make_shared<PassEnd>(weak_from_this()), 0);
-  core.drop_before_join();
+  queue_phase(std::make_shared<PassEnd>(weak_from_this()), 0);
+  reducer.drop_before_join();
   set_scales(0);
-  core.begin(*guards == 0 && core.in_last_pass());
+  reducer.begin(*guards == 0 && reducer.in_last_pass());
 }
 
 bool GradientReducer::State::before_accumulation(std::size_t slot) {
@@ -134,7 +134,7 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
   if (const Parameter& parameter = storage.parameters()[slot];
       parameter.elsewhere && owner_of(parameter))
     return false;
-  if (!core.active()) begin_pass();
+  if (!reducer.active()) begin_pass();
   prepare(slot);
   return !storage.parameters()[slot].tensor.grad().defined();
 }
@@ -142,10 +142,10 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
 void GradientReducer::State::after_accumulation(std::size_t slot) {
   const std::lock_guard lock(hooks);
   Parameter& parameter = storage.parameters()[slot];
-  if (parameter.elsewhere || !core.active() || !parameter.tensor.grad().defined()) return;
+  if (parameter.elsewhere || !reducer.active() || !parameter.tensor.grad().defined()) return;
   storage.require_reducible(slot, is_grouped(parameter));
-  if (core.reducing()) {
-    core.ready(slot);
+  if (reducer.reducing()) {
+    reducer.ready(slot);
   } else {
     parameter.waiting = true;
     storage.accumulated_locally(slot);
@@ -163,13 +163,13 @@ void GradientReducer::State::before_unnoticed(std::size_t slot) {
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
 #else
   if (parameter.elsewhere && owner_of(parameter)) return;
-  if (!core.active()) begin_pass();
+  if (!reducer.active()) begin_pass();
   prepare(slot);
 #endif
 }
 
 void GradientReducer::State::prepare(std::size_t slot) {
-  if (core.reducing()) {
+  if (reducer.reducing()) {
     storage.make_room(slot);
   } else {
     storage.accumulate_locally(slot);
@@ -185,24 +185,24 @@ void GradientReducer::State::reduce_all(bool skips) {
   for (std::size_t slot = 0; slot < parameters.size(); ++slot)
     if (storage.takes_part(slot)) storage.require_reducible(slot, is_grouped(parameters[slot]));
   storage.require_disjoint();
-  set_scales(core.passes());
-  core.begin(/*reducing=*/true);
+  set_scales(reducer.passes());
+  reducer.begin(/*reducing=*/true);
   try {
     for (std::size_t slot = 0; slot < parameters.size(); ++slot)
-      if (storage.takes_part(slot) && storage.content(slot) > 0) core.ready(slot);
+      if (storage.takes_part(slot) && storage.content(slot) > 0) reducer.ready(slot);
   } catch (...) {
-    core.fail_pass();
+    reducer.fail_pass();
     throw;
   }
-  core.end_pass();
+  reducer.end_pass();
 }
 
 void GradientReducer::State::synchronize(bool skips) {
-  core.settle();
+  reducer.settle();
   reduce_elsewhere();
-  const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
-  if (is_final || core.slots() == 0) return;
-  if (core.drop_before_join() != PassReducer::Cut::nothing && !skips) {
+  const bool is_final = watches_steps ? reducer.is_final() : reducer.local_passes() == 0;
+  if (is_final || reducer.slots() == 0) return;
+  if (reducer.drop_before_join() != PassReducer::Cut::nothing && !skips) {
     throw InvalidArgument(
         std::string(storage.subject()) +
         ": join() was called after backward passes that reduce nothing, before "
@@ -210,7 +210,7 @@ void GradientReducer::State::synchronize(bool skips) {
         "step()");
   }
   reduce_all(skips);
-  if (!watches_steps) core.forget_passes();
+  if (!watches_steps) reducer.forget_passes();
 }
 
 void GradientReducer::State::reduce_added(std::size_t first) {
@@ -223,10 +223,10 @@ void GradientReducer::State::reduce_added(std::size_t first) {
   }
   if (!any) return;
   storage.require_disjoint();
-  set_scales(core.passes());
-  core.begin(/*reducing=*/true);
-  core.end_pass();
-  if (!watches_steps) core.forget_passes();
+  set_scales(reducer.passes());
+  reducer.begin(/*reducing=*/true);
+  reducer.end_pass();
+  if (!watches_steps) reducer.forget_passes();
 }
 
 // This optimizer may step before the one that reduces a parameter that they share. That one must
@@ -242,9 +242,9 @@ void GradientReducer::State::reduce_elsewhere() {
     if (!owner) continue;
     // Before a join the ranks made unequal numbers of reductions.
     const bool is_reduced =
-        !owner->watches_steps || (!owner->core.step().is_before_join() &&
-                                  owner->core.reductions() != parameter.reductions_elsewhere);
-    if (owner->core.local_passes() > 0 || !is_reduced) owner->synchronize();
+        !owner->watches_steps || (!owner->reducer.step().is_before_join() &&
+                                  owner->reducer.reductions() != parameter.reductions_elsewhere);
+    if (owner->reducer.local_passes() > 0 || !is_reduced) owner->synchronize();
   }
 }
 
@@ -252,13 +252,13 @@ void GradientReducer::State::forget_reductions_elsewhere() {
   for (Parameter& parameter : storage.parameters()) {
     if (!parameter.elsewhere) continue;
     if (const std::shared_ptr<State> owner = owner_of(parameter))
-      parameter.reductions_elsewhere = owner->core.reductions();
+      parameter.reductions_elsewhere = owner->reducer.reductions();
   }
 }
 
 void GradientReducer::State::forget_passes() {
-  core.settle();
-  core.forget_passes();
+  reducer.settle();
+  reducer.forget_passes();
   storage.forget();
 }
 

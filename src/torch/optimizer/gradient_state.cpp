@@ -50,8 +50,8 @@ std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
 std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch::Tensor& tensor) {
   const std::string name = unused_name(wanted);
   const auto group = group_numbers.find(name);
-  core.add(name, group == group_numbers.end() ? std::optional<std::size_t>()
-                                              : std::optional(group->second));
+  reducer.add(name, group == group_numbers.end() ? std::optional<std::size_t>()
+                                                 : std::optional(group->second));
   return list(name, tensor);
 }
 
@@ -62,7 +62,7 @@ std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Ten
   Parameter& other = storage.parameters()[slot];
   const std::string name = std::exchange(other.name, unused_name(other.name));
   used_names.insert(other.name);
-  core.replace(slot, other.name);
+  reducer.replace(slot, other.name);
   return list(name, tensor);
 }
 
@@ -95,13 +95,13 @@ NamedParameters GradientReducer::State::named(const Groups& optimizer_groups) co
 std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
     std::shared_ptr<State> old, const Groups& optimizer_groups,
     std::shared_ptr<TorchGradientStorage> storage) {
-  old->core.rejoin();
+  old->reducer.rejoin();
   for (Parameter& parameter : old->storage.parameters()) parameter.tensor.mutable_grad().reset();
   const DistributedOptimizerOptions options = old->options;
   const bool is_member = old->is_member;
   const bool watches_steps = old->watches_steps;
   const char* const subject = old->storage.subject();
-  const std::int64_t reductions = old->core.reductions();
+  const std::int64_t reductions = old->reducer.reductions();
   ParameterNames names(old->named(optimizer_groups), subject);
   GroupNumbers group_numbers = std::move(old->group_numbers);
   auto guards = std::move(old->guards);
@@ -113,7 +113,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   state->names = std::move(names);
   state->group_numbers = std::move(group_numbers);
   state->guards = std::move(guards);
-  state->core.set_reductions(reductions);
+  state->reducer.set_reductions(reductions);
   return state;
 }
 
@@ -122,7 +122,7 @@ void GradientReducer::State::attach(std::size_t slot) {
   Parameter& parameter = storage.parameters()[slot];
   const std::shared_ptr<State> other = owner_of(parameter);
   if (other) require_same_options(parameter, *other);
-  if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
+  if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->reducer.reductions();
   parameter.elsewhere = other != nullptr;
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
   // Nothing else tells of a pass in which no parameter has hooks: all were converted.
@@ -178,24 +178,14 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
 }
 
 void GradientReducer::State::agree() {
-  core.set_number(agree_on_optimizer_number(options.process_set));
-  if (!agreements_are_deferred()) require_agreement();
-}
-
-void GradientReducer::State::require_agreement() {
-  std::vector<Item> items{describe(options)};
-  items.front().description += storage.description();
+  std::vector<Item> items;
   for (const Parameter& parameter : storage.parameters()) {
     std::string description = describe(parameter.tensor);
     if (!parameter.tensor.requires_grad()) description += ", frozen";
     if (parameter.elsewhere) description += ", reduced by another optimizer";
-    const auto group = group_numbers.find(parameter.name);
-    if (group != group_numbers.end()) description += ", in group " + std::to_string(group->second);
     items.push_back({parameter.name, description});
   }
-  internal::require_agreement("kolo.parameters." + std::to_string(core.number()),
-                              std::string("The options or parameters of the ") + storage.subject(),
-                              items, options.process_set);
+  reducer.agree(storage.subject(), storage.description(), std::move(items));
 }
 
 GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
@@ -235,17 +225,17 @@ const ProcessSet& GradientReducer::process_set() const { return state_->options.
 
 NamedParameters GradientReducer::named(const Groups& groups) const { return state_->named(groups); }
 
-std::int64_t GradientReducer::number() const { return state_->core.number(); }
+std::int64_t GradientReducer::number() const { return state_->reducer.number(); }
 
 void GradientReducer::end_step() {
-  state_->core.end_step();
+  state_->reducer.end_step();
   state_->forget_reductions_elsewhere();
 }
 
 void GradientReducer::skip(const Groups& groups) {
   state_->synchronize(/*skips=*/true);
   state_->reduce_added(state_->adopt(groups));
-  state_->core.forget_passes();
+  state_->reducer.forget_passes();
   state_->forget_reductions_elsewhere();
 }
 
@@ -256,8 +246,8 @@ void GradientReducer::discard(const Groups& groups) {
 }
 
 void GradientReducer::begin_evaluations(const Groups& groups) {
-  state_->core.settle();
-  state_->core.forget_passes();
+  state_->reducer.settle();
+  state_->reducer.forget_passes();
   state_->adopt(groups);
   state_->forget_reductions_elsewhere();
 }
@@ -275,7 +265,7 @@ NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
 ::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
   if (!loss.defined() || !state_->is_member) return loss;
   const bool is_sum = state_->options.op == ReduceOp::sum;
-  return allreduce(loss.detach(), {.name = std::to_string(state_->core.number()) + "(loss)",
+  return allreduce(loss.detach(), {.name = std::to_string(state_->reducer.number()) + "(loss)",
                                    .op = is_sum ? ReduceOp::sum : ReduceOp::average,
                                    .process_set = state_->options.process_set});
 }

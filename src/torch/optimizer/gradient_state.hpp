@@ -17,6 +17,7 @@
 #include "torch/optimizer/gradient_hook.hpp"
 #include "torch/optimizer/parameter_names.hpp"
 #include "torch/optimizer/torch_gradient_storage.hpp"
+#include "training/optimizer/optimizer_setup.hpp"
 #include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::detail {
@@ -30,7 +31,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
       : options(given),
         owned(std::move(of)),
         storage(*owned),
-        core(storage, given, /*counted=*/true) {}
+        reducer(storage, given, /*agrees=*/true) {}
 
   DistributedOptimizerOptions options;
   bool is_member = false;  // of the process set
@@ -38,7 +39,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   internal::ParameterNames names;
   std::shared_ptr<internal::TorchGradientStorage> owned;
   internal::TorchGradientStorage& storage;
-  internal::PassReducer core;
+  internal::PassReducer reducer;
   std::unordered_map<const c10::TensorImpl*, std::size_t> slot_of;
   // By group and position in it, as of the last call of `adopt`. Tied weights are listed twice.
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> slot_at;
@@ -62,7 +63,6 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
       std::shared_ptr<internal::TorchGradientStorage> storage);
   void make_groups(const Groups& optimizer_groups);
   void agree();
-  void require_agreement();
 
   bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
@@ -91,9 +91,9 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   [[nodiscard]] std::string unused_name(const std::string& wanted) const;
   void begin_pass();
   void prepare(std::size_t slot);
-  void run_part(const std::shared_ptr<PassEnd>& end, int part);
+  void run_phase(const std::shared_ptr<PassEnd>& end, int phase);
   void fail_pass() noexcept;
-  static void queue_part(const std::shared_ptr<PassEnd>& end, int part);
+  static void queue_phase(const std::shared_ptr<PassEnd>& end, int phase);
   void set_scales(int passes_made);
   void reduce_all(bool skips);
   void reduce_elsewhere();

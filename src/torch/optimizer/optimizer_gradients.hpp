@@ -16,7 +16,7 @@ namespace kolo::internal {
 /// The tensor that holds the elements of a reduced gradient.
 [[nodiscard]] ::torch::Tensor elements_of(const ::torch::Tensor& gradient);
 
-/// Those of all gradients.
+/// The elements of all gradients.
 [[nodiscard]] std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups);
 
 /// The norm of all elements together, in f64.

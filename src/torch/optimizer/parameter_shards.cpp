@@ -15,7 +15,6 @@
 #include "kolo/types.hpp"
 #include "torch/optimizer/optimizer_kinds.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -35,11 +34,11 @@ void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& sh
         if (!value.defined()) return;
         ::torch::Tensor whole = at::empty_like(shard.whole, value.options());
         whole.copy_(value);
-        value = shard.part_of(whole).clone();
+        value = shard.shard_of(whole).clone();
       }
     });
     states.erase(found);
-    states[key_of(states, shard.part)] = std::move(state);
+    states[key_of(states, shard.shard)] = std::move(state);
   };
   if (!with_kind(optimizer, divide))
     throw InvalidArgument(
@@ -60,7 +59,7 @@ void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& sh
   return own.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
 }
 
-::torch::Tensor ParameterShard::part_of(const ::torch::Tensor& tensor) const {
+::torch::Tensor ParameterShard::shard_of(const ::torch::Tensor& tensor) const {
   return elements_in_memory(tensor).narrow(0, begin, size);
 }
 
@@ -68,9 +67,9 @@ ParameterShard& ParameterShards::of_whole(const ::torch::Tensor& whole) {
   return shards_[by_whole_.at(whole.unsafeGetTensorImpl())];
 }
 
-const ParameterShard* ParameterShards::of_part(const ::torch::Tensor& part) const {
-  const auto found = by_part_.find(part.unsafeGetTensorImpl());
-  return found == by_part_.end() ? nullptr : &shards_[found->second];
+const ParameterShard* ParameterShards::of_shard(const ::torch::Tensor& shard) const {
+  const auto found = by_shard_.find(shard.unsafeGetTensorImpl());
+  return found == by_shard_.end() ? nullptr : &shards_[found->second];
 }
 
 ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::string& name) {
@@ -88,15 +87,15 @@ ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::st
                               ". The parameters of a ShardedOptimizer must be on one device",
                           name);
   ParameterShard shard{.whole = whole,
-                       .part = {},
+                       .shard = {},
                        .elements = whole.numel(),
                        .lengths = whole.sizes().vec(),
                        .strides = whole.strides().vec()};
-  shard.begin = part_begin(shard.elements, index_, ranks_);
-  shard.size = reducescatter_rows(shard.elements, index_, ranks_);
-  shard.part = shard.part_of(whole);
+  shard.begin = position_.begin(shard.elements);
+  shard.size = position_.size(shard.elements);
+  shard.shard = shard.shard_of(whole);
   by_whole_.emplace(whole.unsafeGetTensorImpl(), shards_.size());
-  by_part_.emplace(shard.part.unsafeGetTensorImpl(), shards_.size());
+  by_shard_.emplace(shard.shard.unsafeGetTensorImpl(), shards_.size());
   names_.push_back(name);
   return shards_.emplace_back(std::move(shard));
 }
@@ -116,14 +115,14 @@ void ParameterShards::follow_memory() {
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     ParameterShard& shard = shards_[i];
     const ::torch::Tensor& whole = shard.whole;
-    if (!is_laid_out_as_before(shard) || whole.scalar_type() != shard.part.scalar_type() ||
-        whole.device() != shard.part.device())
+    if (!is_laid_out_as_before(shard) || whole.scalar_type() != shard.shard.scalar_type() ||
+        whole.device() != shard.shard.device())
       throw InvalidArgument("'" + names_[i] + "' is " + describe(shard.whole) +
                                 " now. A ShardedOptimizer cannot follow that: convert a module "
                                 "before the optimizer is constructed",
                             names_[i]);
-    const ::torch::Tensor now = shard.part_of(whole);
-    if (now.data_ptr() != shard.part.data_ptr()) shard.part.set_data(now);
+    const ::torch::Tensor now = shard.shard_of(whole);
+    if (now.data_ptr() != shard.shard.data_ptr()) shard.shard.set_data(now);
   }
 }
 
@@ -134,13 +133,13 @@ void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const Paramete
     auto& tensors = groups[i].params();
     if (whole_groups_.size() == i) whole_groups_.emplace_back(std::vector<::torch::Tensor>{});
     for (std::size_t j = 0; j < tensors.size(); ++j) {
-      if (!tensors[j].defined() || of_part(tensors[j]) != nullptr) continue;
+      if (!tensors[j].defined() || of_shard(tensors[j]) != nullptr) continue;
       const ParameterShard& shard = add(tensors[j], names.of(tensors[j], i, j));
       divide_state(optimizer, shard);
       // In the same position, after which a parameter without a name is called.
       auto& wholes = whole_groups_[i].params();
       if (wholes.size() <= j) wholes.resize(j + 1);
-      wholes[j] = std::exchange(tensors[j], shard.part);
+      wholes[j] = std::exchange(tensors[j], shard.shard);
     }
   }
 }

@@ -30,7 +30,8 @@ const ShardGradientStorage::State* ShardGradientStorage::find_state(std::size_t 
   return slot < states_.size() ? &states_[slot] : nullptr;
 }
 
-// Also if a module has zeroed it: then it is another tensor with the same memory.
+// Compares memory, because a module that zeroes its gradients may replace the tensor by another one
+// with the same memory.
 bool ShardGradientStorage::has_placeholder(std::size_t slot) const {
   const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
   const State* state = find_state(slot);
@@ -44,11 +45,11 @@ bool ShardGradientStorage::has_gradient(std::size_t slot) const {
   return parameters()[slot].tensor.grad().defined() && !has_placeholder(slot);
 }
 
-// A program may zero gradients through its module, which does not know of the parts, or set others.
+// A program may zero gradients through its module, which does not know the shards, or set others.
 void ShardGradientStorage::sync_with_module(std::size_t slot) {
   const at::NoGradGuard no_grad;
   State& state = state_of(slot);
-  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
+  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).shard.mutable_grad();
   if (state.left == Left::nothing || !sum.defined()) return;
   const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
   if (!gradient.defined()) {
@@ -64,14 +65,14 @@ void ShardGradientStorage::sync_with_module(std::size_t slot) {
   }
 }
 
-// All elements of the stand-in are one number: the program has zeroed it, or filled it with
-// another.
+// All elements of the placeholder are one number. If it has changed, the program has zeroed the
+// gradient, or filled it with a number of its own.
 void ShardGradientStorage::sync_placeholder(std::size_t slot) {
   State& state = state_of(slot);
   ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
   if (gradient._version() == state.version) return;
   state.version = gradient._version();
-  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
+  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).shard.mutable_grad();
   if (gradient.numel() == 0 || gradient.flatten()[0].item<double>() == 0.0) {
     sum.zero_();
   } else {
@@ -140,15 +141,15 @@ void ShardGradientStorage::clear() {
     parameters()[slot].tensor.mutable_grad().reset();
     state_of(slot).placeholder.reset();
     state_of(slot).left = Left::nothing;
-    if (shards_->of_whole(parameters()[slot].tensor).part.grad().defined())
+    if (shards_->of_whole(parameters()[slot].tensor).shard.grad().defined())
       put_placeholder(slot, 0.0);
   }
 }
 
 int ShardGradientStorage::content(std::size_t slot) const {
   const State* state = find_state(slot);
-  const bool any = has_gradient(slot) || (state != nullptr && !state->parts.empty()) ||
-                   shards_->of_whole(parameters()[slot].tensor).part.grad().defined();
+  const bool any = has_gradient(slot) || (state != nullptr && !state->rounds.empty()) ||
+                   shards_->of_whole(parameters()[slot].tensor).shard.grad().defined();
   return any ? 1 : 0;
 }
 
@@ -179,27 +180,27 @@ TensorView ShardGradientStorage::open(std::size_t slot, double factor) {
     gradient.copy_(other);
   }
   if (factor != 1.0) gradient.mul_(factor);
-  state_of(slot).parts.push_back({gradient, at::zeros({shard.size}, shard.part.options())});
+  state_of(slot).rounds.push_back({gradient, at::zeros({shard.size}, shard.shard.options())});
   opened_.push_back(slot);
   return view_of(gradient);
 }
 
-// Outside the process set, the part is the whole.
+// Outside the process set, the shard is the whole gradient.
 void ShardGradientStorage::scale(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   if (!has_gradient(slot)) return;
   (void)open(slot, factor);
   opened_.clear();
-  Part& part = state_of(slot).parts.back();
-  part.result = own_tensor(elements_in_memory(part.gradient));
+  Round& round = state_of(slot).rounds.back();
+  round.shard = own_tensor(elements_in_memory(round.gradient));
 }
 
 void ShardGradientStorage::cancel(std::size_t slot) {
   opened_.clear();
-  std::deque<Part>& parts = state_of(slot).parts;
-  if (parts.empty()) return;
-  parameters()[slot].tensor.mutable_grad() = parts.back().gradient;
-  parts.pop_back();
+  std::deque<Round>& rounds = state_of(slot).rounds;
+  if (rounds.empty()) return;
+  parameters()[slot].tensor.mutable_grad() = rounds.back().gradient;
+  rounds.pop_back();
 }
 
 // Backward may still be computing the gradients on the GPU: the operation waits on its stream.
@@ -208,9 +209,9 @@ Future<void> ShardGradientStorage::submit(std::size_t slot,
   std::vector<ConstTensorView> inputs;
   std::vector<TensorView> outputs;
   for (const std::size_t opened : opened_) {
-    const Part& part = state_of(opened).parts.back();
-    inputs.emplace_back(view_of(elements_in_memory(part.gradient)));
-    outputs.push_back(view_of(part.result));
+    const Round& round = state_of(opened).rounds.back();
+    inputs.emplace_back(view_of(elements_in_memory(round.gradient)));
+    outputs.push_back(view_of(round.shard));
   }
   const StreamOf stream(parameters()[slot].tensor);
   Future<void> future = detail::call_async(
@@ -220,57 +221,58 @@ Future<void> ShardGradientStorage::submit(std::size_t slot,
 }
 
 void ShardGradientStorage::completed(std::size_t slot, int round) {
-  state_of(slot).parts.at(static_cast<std::size_t>(round)).gradient.reset();
+  state_of(slot).rounds.at(static_cast<std::size_t>(round)).gradient.reset();
 }
 
-// Operations write to memory that only this object has. But what earlier passes have reduced stays,
-// until the program zeroes what it sees.
+// Operations write to memory that only this object has, so nothing is taken away. The sum of
+// earlier passes stays until the program zeroes the whole gradient.
 void ShardGradientStorage::detach(std::size_t slot) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
-  const ::torch::Tensor& part = shards_->of_whole(whole).part;
-  // As on the other ranks, which have a gradient.
-  if (!part.grad().defined() && !state.parts.empty()) part.mutable_grad() = at::zeros_like(part);
-  if (!part.grad().defined() || has_placeholder(slot)) return;
+  const ::torch::Tensor& shard = shards_->of_whole(whole).shard;
+  // The other ranks have a gradient, so this rank has one too.
+  if (!shard.grad().defined() && !state.rounds.empty())
+    shard.mutable_grad() = at::zeros_like(shard);
+  if (!shard.grad().defined() || has_placeholder(slot)) return;
   if (!whole.grad().defined())
     return put_placeholder(slot, std::numeric_limits<double>::quiet_NaN());
   state.left = Left::local_gradient;
   state.version = whole.grad()._version();
 }
 
-// Other ranks have a gradient, or this one has: it was there before the pass, which did not add to
-// it, such as zeros.
+// The pass reduced nothing, although there is a gradient: the program set it before the pass, such
+// as to zeros, or another rank has one.
 void ShardGradientStorage::take_unreduced(std::size_t slot, bool expected) {
   const ::torch::Tensor& parameter = parameters()[slot].tensor;
   const ParameterShard& shard = shards_->of_whole(parameter);
-  ::torch::Tensor& sum = shard.part.mutable_grad();
+  ::torch::Tensor& sum = shard.shard.mutable_grad();
   if (has_gradient(slot)) {
     ::torch::Tensor gradient = std::exchange(parameter.mutable_grad(), {});
     if (gradient.layout() == at::kSparse) gradient = gradient.to_dense();
     ::torch::Tensor whole = at::empty_like(parameter);
     whole.copy_(gradient);
-    sum = shard.part_of(whole).clone();
+    sum = shard.shard_of(whole).clone();
   } else if (expected) {
-    sum = at::zeros_like(shard.part);
+    sum = at::zeros_like(shard.shard);
   }
 }
 
 void ShardGradientStorage::close(std::size_t slot, bool keep) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters()[slot];
-  const std::deque<Part> parts = std::exchange(state_of(slot).parts, {});
+  const std::deque<Round> rounds = std::exchange(state_of(slot).rounds, {});
   const bool expected = std::exchange(parameter.expected, false);
   if (!keep) return;
-  const ::torch::Tensor& part = shards_->of_whole(parameter.tensor).part;
-  ::torch::Tensor& sum = part.mutable_grad();
-  for (const Part& arrived : parts) {
+  const ::torch::Tensor& shard = shards_->of_whole(parameter.tensor).shard;
+  ::torch::Tensor& sum = shard.mutable_grad();
+  for (const Round& round : rounds) {
     if (sum.defined()) {
-      sum.add_(arrived.result);
+      sum.add_(round.shard);
     } else {
-      sum = arrived.result;
+      sum = round.shard;
     }
   }
-  if (parts.empty() && !sum.defined()) take_unreduced(slot, expected);
+  if (rounds.empty() && !sum.defined()) take_unreduced(slot, expected);
   if (sum.defined() && !has_gradient(slot))
     put_placeholder(slot, std::numeric_limits<double>::quiet_NaN());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of a ShardedOptimizer that divides them: each rank keeps its part of their sums.
+// The gradients of a ShardedOptimizer that divides them: each rank keeps its shards of the sums.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,27 @@
 
 namespace kolo::internal {
 
-/// A gradient goes to the ranks by reducescatter, and its memory is freed once it has arrived. The
-/// part that this rank gets is the gradient of the parameter's part. Further passes add to it, so
-/// nothing is ever reduced twice, and nothing has to be set aside.
+/// A reducescatter reduces each gradient and frees its memory. The result on this rank becomes the
+/// gradient of the parameter's shard, which the optimizer steps. Further passes add to it, so
+/// nothing is reduced twice, and nothing has to be set aside.
 ///
-/// In the parameter's own gradient, a single NaN that looks like a whole tensor stands in: whoever
-/// uses it sees that it is none, and it shows when a module zeroes its gradients.
+/// The program still holds the whole parameter, whose gradient has left. A placeholder takes its
+/// place: one NaN, expanded to the parameter's shape. It has two purposes. A program that reads the
+/// gradient gets NaN instead of numbers that were not reduced. And `module->zero_grad()`, which
+/// knows only whole parameters and skips undefined gradients, writes to the placeholder: its
+/// version counter then tells this class to zero the shard's gradient too.
 class ShardGradientStorage : public TorchGradientStorage {
  public:
   ShardGradientStorage(const DistributedOptimizerOptions& options,
                        std::shared_ptr<ParameterShards> shards);
 
-  /// Changes the gradients of parts as the program has changed what it sees of them: the stand-ins.
+  /// Zeroes or removes the gradients of shards whose placeholders the program has zeroed or
+  /// removed.
   void sync_with_module();
-  /// Takes gradients that the program has set since they were reduced, as they are.
+  /// Divides, without reducing them, the gradients that the program has set since the reduction.
   void take_replaced();
-  /// Removes whole gradients. Zeros stand in where the part's gradient is zero.
+  /// Removes whole gradients, after the optimizer has zeroed those of shards. A placeholder of
+  /// zeros takes the place of each whole gradient whose shard has one.
   void clear();
 
   [[nodiscard]] std::string description() const override {
@@ -63,17 +68,18 @@ class ShardGradientStorage : public TorchGradientStorage {
   void detach(std::size_t slot) override;
 
  private:
-  struct Part {
-    ::torch::Tensor gradient;  // whole; undefined once it has arrived
-    ::torch::Tensor result;    // this rank's part of the sum
+  struct Round {
+    ::torch::Tensor gradient;  // whole; undefined once the operation is done
+    ::torch::Tensor shard;     // this rank's shard of the sum
   };
   static constexpr std::int64_t unknown = -1;
+  /// Tells what this class has left in the gradient of the whole parameter.
   enum class Left : std::uint8_t { nothing, placeholder, local_gradient };
   struct State {
-    std::deque<Part> parts{};   // one for each round of the pass
-    Left left = Left::nothing;  // in the parameter's gradient
+    std::deque<Round> rounds{};  // one for each round of the pass
+    Left left = Left::nothing;   // in the parameter's gradient
     ::torch::Tensor placeholder{};
-    std::int64_t version = unknown;  // of what was left
+    std::int64_t version = unknown;  // the version of what was left
   };
 
   [[nodiscard]] State& state_of(std::size_t slot);

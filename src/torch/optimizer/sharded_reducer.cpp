@@ -4,7 +4,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -17,14 +16,14 @@
 #include "torch/optimizer/optimizer_gradients.hpp"
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/agreement.hpp"
+#include "training/optimizer/gradient_norm.hpp"
 
 namespace kolo::detail {
 
 using namespace internal;
 
-void add_to(ShardGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
-  gather.add(view_of(part), view_of(elements_in_memory(whole)),
+void add_to(ShardGather& gather, const ::torch::Tensor& shard, const ::torch::Tensor& whole) {
+  gather.add(view_of(shard), view_of(elements_in_memory(whole)),
              [whole, memory = ::torch::Tensor()]() mutable {
                memory = at::empty_like(whole);
                return memory.data_ptr();
@@ -47,7 +46,7 @@ void ShardedReducer::State::share_gradients() {
   for (ParameterShard& shard : shards->all()) {
     ::torch::Tensor gradient = shard.whole.grad();
     if (!gradient.defined()) {
-      shard.part.mutable_grad().reset();
+      shard.shard.mutable_grad().reset();
       shard.shares_gradient = false;
       continue;
     }
@@ -58,10 +57,10 @@ void ShardedReducer::State::share_gradients() {
     if (!same_layout(gradient, shard.whole)) {
       const ::torch::Tensor other = std::exchange(gradient, at::empty_like(shard.whole));
       gradient.copy_(other);
-      // What is clipped through the part must not be lost.
+      // Clipping the shard must change the whole gradient.
       whole_storage->move_gradient(shard.whole, gradient);
     }
-    shard.part.mutable_grad() = own_tensor(shard.part_of(gradient));
+    shard.shard.mutable_grad() = own_tensor(shard.shard_of(gradient));
     shard.shares_gradient = true;
   }
 }
@@ -74,7 +73,7 @@ void ShardedReducer::State::gather_parameters(bool stepped) {
   for (ParameterShard& shard : shards->all()) {
     if (!shard.is_stepped()) continue;
     if (first == nullptr) first = &shard;
-    if (stepped) add_to(gather, shard.part, shard.whole);
+    if (stepped) add_to(gather, shard.shard, shard.whole);
   }
   if (first == nullptr) return;
   // The name of the operation that ends each pass: a rank that goes on without a step gets
@@ -108,10 +107,8 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
 }
 
 void ShardedReducer::State::divide(Optimizer& optimizer) {
-  const ProcessSet& set = options.process_set;
-  index = is_member ? set.rank() : 0;
-  parts = is_member ? set.size() : 1;
-  shards = std::make_shared<ParameterShards>(index, parts);
+  position = ShardPosition::in(options.process_set);
+  shards = std::make_shared<ParameterShards>(position);
   keep_undivided(optimizer);
   shards->adopt(optimizer, names);
   std::shared_ptr<TorchGradientStorage> made;
@@ -136,7 +133,7 @@ void ShardedReducer::State::reunite(Optimizer& optimizer) {
   auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i)
     for (::torch::Tensor& tensor : groups[i].params())
-      if (const ParameterShard* shard = shards->of_part(tensor)) tensor = shard->whole;
+      if (const ParameterShard* shard = shards->of_shard(tensor)) tensor = shard->whole;
   for (ParameterShard& shard : shards->all()) shard.whole.mutable_grad().reset();
   storage.reset();
   whole_storage.reset();
@@ -196,8 +193,8 @@ void ShardedReducer::begin_evaluations(Optimizer& optimizer) {
   state_->live().begin_evaluations(state_->shards->whole_groups());
 }
 
-// The optimizer zeroes the gradients that it knows: of these, it decides whether they are undefined
-// then. A part has one if the whole parameter has.
+// The optimizer zeroes or removes the gradients of shards. So each shard gets a gradient here if
+// the whole parameter has one.
 void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
   // The program may have reset gradients through its module.
   if (state_->storage) state_->storage->sync_with_module();
@@ -205,8 +202,8 @@ void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
   discard(optimizer);
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all())
-    if (shard.whole.grad().defined() && !shard.part.grad().defined())
-      shard.part.mutable_grad() = at::zeros_like(shard.part);
+    if (shard.whole.grad().defined() && !shard.shard.grad().defined())
+      shard.shard.mutable_grad() = at::zeros_like(shard.shard);
 }
 
 void ShardedReducer::finish_zero_grad() {
@@ -214,7 +211,7 @@ void ShardedReducer::finish_zero_grad() {
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all()) {
     ::torch::Tensor& whole = shard.whole.mutable_grad();
-    if (!shard.part.grad().defined()) {
+    if (!shard.shard.grad().defined()) {
       whole.reset();
     } else if (whole.defined()) {
       whole.zero_();
@@ -245,15 +242,8 @@ double ShardedReducer::clip_grad_norm(Optimizer& optimizer, double max_norm,
   synchronize(optimizer);
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradient_elements(optimizer.param_groups());
-  double norm = norm_of(gradients, options.norm_type);
-  if (state_->is_member) {
-    const bool is_maximum = std::isinf(options.norm_type);
-    if (!is_maximum) norm = std::pow(norm, options.norm_type);
-    allreduce(norm, {.name = state_->operation("(norm)"),
-                     .op = is_maximum ? ReduceOp::max : ReduceOp::sum,
-                     .process_set = state_->options.process_set});
-    if (!is_maximum) norm = std::pow(norm, 1.0 / options.norm_type);
-  }
+  const double norm = join_norms(norm_of(gradients, options.norm_type), options.norm_type,
+                                 state_->operation("(norm)"), state_->options.process_set);
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a ShardedOptimizer has besides its base class.
+// The state of ShardedReducer: everything that a ShardedOptimizer adds to its base class.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,8 @@ struct ShardedReducer::State {
   DistributedOptimizerOptions options;
   Sharding sharding;
   std::optional<NamedParameters> given_names;
-  int index = 0;  // of this rank's parts, among `parts`
-  int parts = 1;
-  StateDict loaded;  // a full state, from before the first session and until the first step
+  internal::ShardPosition position;  // of this rank's shards
+  StateDict loaded;  // a state loaded before the first session; kept until the first step
   bool is_member;
   internal::ParameterNames names;
   std::shared_ptr<internal::ParameterShards> shards;
@@ -36,7 +35,7 @@ struct ShardedReducer::State {
     return std::to_string(live().number()) + name;
   }
 
-  /// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
+  /// Collective. Replaces the parameters in the optimizer's groups by this rank's shards of them.
   void divide(Optimizer& optimizer);
   /// Before the first session of an elastic job, whose ranks are not known: keeps the state that
   /// the optimizer was given with.
@@ -44,14 +43,14 @@ struct ShardedReducer::State {
   /// Puts the parameters back, without gradients and state.
   void reunite(Optimizer& optimizer);
   void require_all_ranks();
-  /// Gives the parts the gradients of the whole parameters, in their memory.
+  /// Gives the shards the gradients of the whole parameters, in their memory.
   void share_gradients();
   /// A rank that skips gathers nothing under the same name, so that one that steps gets Mismatch.
   void gather_parameters(bool stepped);
 };
 
-/// Gathers the parts of all ranks into `whole`.
-void add_to(internal::ShardGather& gather, const ::torch::Tensor& part,
+/// Gathers the shards of all ranks into `whole`.
+void add_to(internal::ShardGather& gather, const ::torch::Tensor& shard,
             const ::torch::Tensor& whole);
 
 }  // namespace kolo::detail

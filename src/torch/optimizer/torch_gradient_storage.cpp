@@ -21,17 +21,17 @@ namespace {
 bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at::kSparse; }
 
 // In the memory of `total` if possible: the program may hold it.
-::torch::Tensor sum_of(const ::torch::Tensor& total, const ::torch::Tensor& part) {
-  if (is_sparse(total)) return is_sparse(part) ? total.add(part).coalesce() : part.add(total);
+::torch::Tensor sum_of(const ::torch::Tensor& total, const ::torch::Tensor& addend) {
+  if (is_sparse(total)) return is_sparse(addend) ? total.add(addend).coalesce() : addend.add(total);
   ::torch::Tensor sum = total;
-  return sum.add_(part);
+  return sum.add_(addend);
 }
 
 /// Keeps the reduced sparse gradient where the storage finds it.
-class SparsePart : public OwnReduction {
+class OwnSparseReduction : public OwnReduction {
  public:
-  SparsePart(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
-             SparseReduction::Options options, double scale, ::torch::Tensor* result)
+  OwnSparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
+                     SparseReduction::Options options, double scale, ::torch::Tensor* result)
       : reduction_(gradient, sparse_dims, std::move(options)), scale_(scale), result_(result) {}
 
   void wait() override {
@@ -70,8 +70,8 @@ void TorchGradientStorage::make_room(std::size_t slot) {
   parameter.mixed = false;
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return;
-  if (!parameter.parts.empty()) {
-    if (parameter.parts.back().gradient.is_same(gradient)) gradient.reset();
+  if (!parameter.rounds.empty()) {
+    if (parameter.rounds.back().gradient.is_same(gradient)) gradient.reset();
   } else if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = std::exchange(gradient, ::torch::Tensor());
   }
@@ -133,7 +133,7 @@ void TorchGradientStorage::require_disjoint() const {
     const Parameter& parameter = parameters_[slot];
     add(parameter.tensor.grad(), slot);
     add(parameter.set_aside, slot);
-    for (const GradientPart& part : parameter.parts) add(part.gradient, slot);
+    for (const RoundGradient& round : parameter.rounds) add(round.gradient, slot);
   }
   internal::require_disjoint(
       subject_, uses.size(), [&](std::size_t i) { return uses[i]; },
@@ -168,7 +168,7 @@ bool TorchGradientStorage::is_waiting(std::size_t slot) const {
 int TorchGradientStorage::content(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   const ::torch::Tensor& gradient = parameter.tensor.grad();
-  if (!gradient.defined() && !parameter.set_aside.defined() && parameter.parts.empty()) return 0;
+  if (!gradient.defined() && !parameter.set_aside.defined() && parameter.rounds.empty()) return 0;
   return travels_sparse(parameter)
              ? 1 + static_cast<int>(parameter.sparse_dims > 0 ? parameter.sparse_dims
                                                               : gradient.sparse_dim())
@@ -223,12 +223,12 @@ void TorchGradientStorage::require_plain(const Parameter& parameter) {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   parameter.waiting = false;
   if (!gradient.defined() || parameter.detached) return {};
-  if (!parameter.parts.empty() && parameter.parts.back().gradient.is_same(gradient)) return {};
+  if (!parameter.rounds.empty() && parameter.rounds.back().gradient.is_same(gradient)) return {};
   if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = gradient;
     return {};
   }
-  // Nothing of the last result is in it.
+  // The program has zeroed or replaced the last result.
   parameter.reduced.reset();
   return parameter.set_aside.is_same(gradient) ? ::torch::Tensor() : gradient;
 }
@@ -248,12 +248,12 @@ TensorView TorchGradientStorage::open(std::size_t slot, double factor) {
   require_supported(gradient, parameter.name);
   if (factor != 1.0) gradient.mul_(factor);
   parameter.sparse_dims = 0;
-  GradientPart& part = parameter.parts.emplace_back(GradientPart{gradient, gradient});
+  RoundGradient& round = parameter.rounds.emplace_back(RoundGradient{gradient, gradient});
   if (!same_layout(gradient, parameter.tensor)) {
-    part.buffer = at::empty_like(parameter.tensor);
-    part.buffer.copy_(gradient);
+    round.buffer = at::empty_like(parameter.tensor);
+    round.buffer.copy_(gradient);
   }
-  return view_of(part.buffer);
+  return view_of(round.buffer);
 }
 
 std::unique_ptr<OwnReduction> TorchGradientStorage::open_own(std::size_t slot, double factor,
@@ -263,8 +263,8 @@ std::unique_ptr<OwnReduction> TorchGradientStorage::open_own(std::size_t slot, d
   if (!travels_sparse(parameter)) return nullptr;
   const at::NoGradGuard no_grad;
   ::torch::Tensor gradient = take(parameter);
-  GradientPart& part = parameter.parts.emplace_back();
-  part.gradient = gradient;
+  RoundGradient& round = parameter.rounds.emplace_back();
+  round.gradient = gradient;
   if (!gradient.defined())
     gradient = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(at::kSparse));
   // An empty gradient does not show the number of sparse dimensions, so the known one is kept.
@@ -273,11 +273,11 @@ std::unique_ptr<OwnReduction> TorchGradientStorage::open_own(std::size_t slot, d
   double scale = factor * prescale(options_) * postscale(options_);
   if (options_.op == ReduceOp::average) scale /= options_.process_set.size();
   try {
-    return std::make_unique<SparsePart>(
+    return std::make_unique<OwnSparseReduction>(
         gradient, parameter.sparse_dims,
-        SparseReduction::Options{name, number, options_.process_set}, scale, &part.buffer);
+        SparseReduction::Options{name, number, options_.process_set}, scale, &round.buffer);
   } catch (...) {
-    parameter.parts.pop_back();
+    parameter.rounds.pop_back();
     throw;
   }
 }
@@ -289,11 +289,11 @@ void TorchGradientStorage::scale(std::size_t slot, double factor) {
   if (!gradient.defined()) return;
   if (is_sparse(gradient)) gradient = gradient.coalesce();  // as a reduced one is
   if (factor != 1.0) gradient.mul_(factor);
-  parameter.parts.push_back({gradient, gradient});
+  parameter.rounds.push_back({gradient, gradient});
 }
 
 void TorchGradientStorage::cancel(std::size_t slot) {
-  if (!parameters_[slot].parts.empty()) parameters_[slot].parts.pop_back();
+  if (!parameters_[slot].rounds.empty()) parameters_[slot].rounds.pop_back();
 }
 
 // Backward may still be computing the gradients on the GPU: the operation waits on its stream.
@@ -307,25 +307,25 @@ void TorchGradientStorage::close(std::size_t slot, bool keep) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters_[slot];
   ::torch::Tensor total = std::exchange(parameter.set_aside, ::torch::Tensor());
-  const std::deque<GradientPart> parts = std::exchange(parameter.parts, {});
+  const std::deque<RoundGradient> rounds = std::exchange(parameter.rounds, {});
   const bool expected = std::exchange(parameter.expected, false);
   parameter.detached = false;
   if (!keep) return;
   // Nothing to reduce, such as zeros from before a failure here: but optimizers step a parameter
   // that has a gradient, so either all ranks have one or none.
-  if (parts.empty() && !total.defined() && expected && parameter.sparse_dims == 0)
+  if (rounds.empty() && !total.defined() && expected && parameter.sparse_dims == 0)
     total = at::zeros_like(parameter.tensor);
-  if (parts.empty() && !total.defined()) return;
-  for (const GradientPart& part : parts) {
-    ::torch::Tensor result = part.buffer;
-    if (!result.defined()) result = part.gradient;  // its operation has failed
+  if (rounds.empty() && !total.defined()) return;
+  for (const RoundGradient& round : rounds) {
+    ::torch::Tensor result = round.buffer;
+    if (!result.defined()) result = round.gradient;  // its operation has failed
     if (!result.defined()) continue;
-    if (part.gradient.defined() && !is_sparse(result) && !is_sparse(part.gradient)) {
-      if (part.buffer.is_same(part.gradient)) {
-        mark_changed(part.gradient);  // Kolo wrote to it, unnoticed by autograd
+    if (round.gradient.defined() && !is_sparse(result) && !is_sparse(round.gradient)) {
+      if (round.buffer.is_same(round.gradient)) {
+        mark_changed(round.gradient);  // Kolo wrote to it, unnoticed by autograd
       } else {
-        result = part.gradient;
-        result.copy_(part.buffer);
+        result = round.gradient;
+        result.copy_(round.buffer);
       }
     }
     total = total.defined() ? sum_of(total, result) : result;
@@ -345,7 +345,7 @@ void TorchGradientStorage::put(Parameter& parameter, ::torch::Tensor total) cons
 // may all zero theirs and freeze the parameter.
 void TorchGradientStorage::detach(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
-  if (parameter.parts.empty() && !parameter.set_aside.defined()) return;
+  if (parameter.rounds.empty() && !parameter.set_aside.defined()) return;
   const at::NoGradGuard no_grad;
   const auto layout = travels_sparse(parameter) ? at::kSparse : at::kStrided;
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();

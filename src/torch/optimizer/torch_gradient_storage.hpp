@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of an optimizer's parameters, as the reduction core sees them.
+// The gradients of an optimizer's parameters, as PassReducer sees them.
 #pragma once
 
 #include <torch/types.h>
@@ -17,12 +17,13 @@
 #include "kolo/optimizer.hpp"
 #include "torch/optimizer/gradient_hook.hpp"
 #include "torch/optimizer/sparse_gradient.hpp"
-#include "training/optimizer/pass_reducer.hpp"
+#include "training/optimizer/gradient_storage.hpp"
+#include "training/optimizer/optimizer_setup.hpp"
 
 namespace kolo::internal {
 
 /// The gradient that accumulated between two submissions, while it is reduced.
-struct GradientPart {
+struct RoundGradient {
   ::torch::Tensor gradient{};
   ::torch::Tensor buffer{};  // its elements as they are reduced: the gradient or a copy
 };
@@ -32,14 +33,14 @@ struct Parameter {
   ::torch::Tensor tensor;
   GradientHook hook{};
   bool elsewhere = false;                 // another optimizer reduces it
-  std::int64_t reductions_elsewhere = 0;  // of that one, when this one's last step ended
+  std::int64_t reductions_elsewhere = 0;  // that optimizer's reductions at the end of the last step
   bool waiting = false;                   // a pass without reduction accumulated here
   bool mixed = false;                     // it did so onto the reduced gradient
-  // Of the last gradient, here or on another rank; 0 if it was dense.
+  // Sparse dimensions of the last gradient, here or on another rank; 0 if it was dense.
   std::int64_t sparse_dims = 0;
   bool expected = false;        // another rank has a gradient
   ::torch::Tensor set_aside{};  // the reduced gradient, while a pass is reduced
-  std::deque<GradientPart> parts{};
+  std::deque<RoundGradient> rounds{};
   bool detached = false;  // the pass has failed here, and the gradient is no longer part of it
   // The gradient that holds the last result, and its version then. Weak, so that the memory can go.
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
@@ -71,7 +72,7 @@ class TorchGradientStorage : public GradientStorage {
   virtual void accumulated_unnoticed(std::size_t slot);
   /// Puts the same elements in other memory in the place of the parameter's gradient.
   void move_gradient(const ::torch::Tensor& parameter, ::torch::Tensor copy);
-  /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
+  /// Throws InvalidArgument if a pass without reduction has accumulated onto a reduced gradient.
   virtual void require_unmixed() const;
   /// Gradients that changed since they were reduced are taken for new ones, set by the program.
   virtual void forget_changed();
@@ -105,7 +106,7 @@ class TorchGradientStorage : public GradientStorage {
  private:
   void require_unmixed(std::size_t slot) const;
   [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
-  /// The part of the gradient that is not under reduction; undefined if there is none.
+  /// Returns the gradient unless it is reduced or under reduction; then an undefined tensor.
   ::torch::Tensor take(Parameter& parameter) const;
   void put(Parameter& parameter, ::torch::Tensor total) const;
 

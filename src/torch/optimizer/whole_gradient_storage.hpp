@@ -12,7 +12,8 @@
 
 namespace kolo::internal {
 
-/// Whole gradients, whose parts belong to the parameters that the optimizer has.
+/// Gradients are reduced whole. The gradient of a parameter's shard, which the optimizer steps,
+/// lies in the memory of the whole gradient.
 class WholeGradientStorage : public TorchGradientStorage {
  public:
   WholeGradientStorage(const DistributedOptimizerOptions& options,
@@ -34,8 +35,8 @@ class WholeGradientStorage : public TorchGradientStorage {
     return TorchGradientStorage::content(slot);
   }
 
-  // A program that knows the optimizer as LibTorch's removes only the gradients of parts. It may
-  // have set others then.
+  // `zero_grad` of LibTorch's base class removes only the gradients of shards. Then the whole
+  // gradient goes too, unless the program has set another one since the reduction.
   void sync_with_module() const {
     for (std::size_t slot = 0; slot < parameters().size(); ++slot) sync_with_module(slot);
   }
@@ -43,7 +44,7 @@ class WholeGradientStorage : public TorchGradientStorage {
  private:
   void sync_with_module(std::size_t slot) const {
     ParameterShard& shard = shards_->of_whole(parameters()[slot].tensor);
-    if (!shard.shares_gradient || shard.part.grad().defined()) return;
+    if (!shard.shares_gradient || shard.shard.grad().defined()) return;
     if (is_reduced(parameters()[slot])) shard.whole.mutable_grad().reset();
     shard.shares_gradient = false;
   }

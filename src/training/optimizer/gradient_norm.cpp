@@ -7,6 +7,7 @@
 
 #include "base/elements.hpp"
 #include "base/format.hpp"
+#include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal {
@@ -31,6 +32,31 @@ void require_readable(const NamedTensor& gradient, const char* function) {
 }
 
 }  // namespace
+
+void require_positive(const char* name, double value) {
+  if (value > 0.0) return;
+  throw InvalidArgument(fmt::format("clip_grad_norm: {} must be positive, but is {}", name, value));
+}
+
+double agree_on_norm(double norm, const std::string& operation, const ProcessSet& set) {
+  if (set.rank() >= 0)
+    allreduce(norm, {.name = operation, .op = ReduceOp::max, .process_set = set});
+  return norm;
+}
+
+double join_norms(double norm, double type, const std::string& operation, const ProcessSet& set) {
+  if (set.rank() < 0) return norm;
+  if (std::isinf(type)) return agree_on_norm(norm, operation, set);
+  double powers = type == 2.0 ? norm * norm : std::pow(norm, type);
+  allreduce(powers, {.name = operation, .op = ReduceOp::sum, .process_set = set});
+  return type == 2.0 ? std::sqrt(powers) : std::pow(powers, 1.0 / type);
+}
+
+std::optional<double> clip_factor(double max_norm, double norm) {
+  constexpr double margin = 1e-6;  // as in torch::nn::utils::clip_grad_norm_
+  const double factor = max_norm / (norm + margin);
+  return factor < 1.0 || std::isnan(factor) ? std::optional(factor) : std::nullopt;
+}
 
 double norm_of(const std::vector<NamedTensor>& gradients, const char* function) {
   double squares = 0.0;

@@ -41,7 +41,7 @@ void NamedGradientReducer::ready(const std::string& name,
         fmt::format("{}: '{}' was already ready in this pass", state.subject(), name), name);
   // After a step that was dropped without a call, `reduce` gathers first. That waits for the other
   // ranks, and these may call `ready` later, or not at all.
-  const bool may_submit = state.takes_part && state.core.in_last_pass() && !state.unstepped;
+  const bool may_submit = state.takes_part && state.reducer.in_last_pass() && !state.unstepped;
   if (may_submit && state.storage.tensors.empty()) {
     Gradients all = gradients();
     state.require_same(all);
@@ -51,21 +51,21 @@ void NamedGradientReducer::ready(const std::string& name,
   state.ready[position] = true;
   state.note_change();
   if (!may_submit) return;
-  if (!state.core.active()) state.core.begin(/*reducing=*/true);
-  state.core.ready(position);
+  if (!state.reducer.active()) state.reducer.begin(/*reducing=*/true);
+  state.reducer.ready(position);
 }
 
 void NamedGradientReducer::end_pass() {
   State& state = *state_;
   state.require_not_synchronized("end_pass()");
   state.drop_before_join();
-  if (state.core.in_last_pass())
+  if (state.reducer.in_last_pass())
     throw InvalidArgument(
         fmt::format("{}: a step has {} backward passes, and this is the last: call step()",
                     state.subject(), state.options.backward_passes_per_step));
   state.note_change();
-  state.core.begin(/*reducing=*/false);
-  state.core.end_pass();
+  state.reducer.begin(/*reducing=*/false);
+  state.reducer.end_pass();
   std::fill(state.ready.begin(), state.ready.end(), false);
 }
 
@@ -101,18 +101,13 @@ void NamedGradientReducer::require_current(std::int64_t reduction, const char* c
 
 double NamedGradientReducer::clip(const Gradients& gradients, double max_norm) {
   const State& state = *state_;
-  if (!(max_norm > 0.0))
-    throw InvalidArgument(
-        fmt::format("{}: clip_grad_norm to {}, which must be positive", state.subject(), max_norm));
-  if (state.sharding) return clip_shards(gradients, max_norm);
-  double norm = norm_of(gradients, "clip_grad_norm");
-  // The gradients are equal on all ranks, but ranks may sum them with different instruction sets.
-  // The maximum keeps the scaled gradients equal bit for bit.
-  if (state.takes_part)
-    allreduce(norm, {.name = fmt::format("{}(norm)", state.core.number()),
-                     .op = ReduceOp::max,
-                     .process_set = state.options.process_set});
-  scale_to(gradients, max_norm, norm);
+  require_positive("max_norm", max_norm);
+  const Gradients own = state.sharding ? state.shards_of(gradients) : gradients;
+  const std::string operation = fmt::format("{}(norm)", state.reducer.number());
+  double norm = norm_of(own, "clip_grad_norm");
+  norm = state.sharding ? join_norms(norm, /*type=*/2.0, operation, state.options.process_set)
+                        : agree_on_norm(norm, operation, state.options.process_set);
+  if (const auto factor = clip_factor(max_norm, norm)) multiply(own, *factor);
   return norm;
 }
 
@@ -120,11 +115,11 @@ void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) 
   state_->drop_before_join();
   if (state_->unstepped) gather({});
   if (!state_->synchronized) {
-    // Also if nothing was submitted here: other ranks may have begun the step.
+    // Reduces even if nothing was submitted here: other ranks may have begun the step.
     Gradients all = gradients();
     state_->require_same(all);
-    // Also if a submitted gradient has moved: the other ranks wait for this rank's other gradients,
-    // and what is dropped may be anywhere.
+    // Reduces even if a submitted gradient has moved, which does not matter for one that is
+    // dropped: the other ranks wait for this rank's other gradients.
     state_->reduce(std::move(all));
   }
   state_->drop_step();

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a custom optimizer's gradients and parameters.
+// The shards of a custom optimizer's gradients and parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "base/dtype.hpp"
 #include "kolo/error.hpp"
-#include "training/optimizer/gradient_norm.hpp"
 #include "training/optimizer/named_gradients.hpp"
 #include "training/optimizer/shard_gather.hpp"
 
@@ -20,7 +18,7 @@ TensorView elements_of(const TensorView& tensor, std::int64_t begin, std::int64_
           Shape(end - begin), tensor.dtype(), tensor.device()};
 }
 
-TensorView part_of(const TensorView& tensor, const Shard& shard) {
+TensorView shard_of(const TensorView& tensor, const Shard& shard) {
   return elements_of(tensor, shard.begin, shard.end);
 }
 
@@ -34,16 +32,10 @@ Future<void> scatter(const std::vector<std::size_t>& slots, const std::vector<Sh
   for (const std::size_t slot : slots) {
     const TensorView& tensor = tensors[slot].tensor;
     inputs.emplace_back(elements_of(tensor, 0, tensor.elements()));
-    outputs.push_back(part_of(tensor, shards[slot]));
+    outputs.push_back(shard_of(tensor, shards[slot]));
   }
   return detail::call_async(
       detail::ReducescatterCall{inputs, outputs, reducescatter_options(call.options), call.step});
-}
-
-void scale_to(const std::vector<NamedTensor>& gradients, double max_norm, double norm) {
-  constexpr double margin = 1e-6;  // as in LibTorch
-  const double factor = max_norm / (norm + margin);
-  if (factor < 1.0 || std::isnan(factor)) multiply(gradients, factor);
 }
 
 void require_alike(const std::vector<NamedTensor>& gradients,
@@ -65,33 +57,23 @@ namespace kolo::detail {
 using namespace internal;
 
 void NamedGradientReducer::State::divide(const Gradients& gradients) {
-  const int index = takes_part ? options.process_set.rank() : 0;
-  const int ranks = takes_part ? options.process_set.size() : 1;
+  const ShardPosition position = ShardPosition::in(options.process_set);
   elements.clear();
   shards.clear();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const std::int64_t count = gradients[i].tensor.elements();
-    const std::int64_t begin = part_begin(count, index, ranks);
     elements.push_back(count);
-    shards.push_back({i, begin, begin + reducescatter_rows(count, index, ranks)});
+    shards.push_back({i, position.begin(count), position.end(count)});
   }
   if (takes_part && sharding == Sharding::state_and_gradients) storage.scattered = shards;
 }
 
-double NamedGradientReducer::clip_shards(const Gradients& gradients, double max_norm) const {
-  const State& state = *state_;
-  Gradients parts;
+NamedGradientReducer::Gradients NamedGradientReducer::State::shards_of(
+    const Gradients& gradients) const {
+  Gradients all;
   for (std::size_t i = 0; i < gradients.size(); ++i)
-    parts.push_back({gradients[i].name, part_of(gradients[i].tensor, state.shards[i])});
-  const double own = norm_of(parts, "clip_grad_norm");
-  double squares = own * own;
-  if (state.takes_part)
-    allreduce(squares, {.name = fmt::format("{}(norm)", state.core.number()),
-                        .op = ReduceOp::sum,
-                        .process_set = state.options.process_set});
-  const double norm = std::sqrt(squares);
-  scale_to(parts, max_norm, norm);
-  return norm;
+    all.push_back({gradients[i].name, shard_of(gradients[i].tensor, shards[i])});
+  return all;
 }
 
 std::span<const Shard> NamedGradientReducer::shards() const { return state_->shards; }
@@ -100,7 +82,7 @@ void NamedGradientReducer::require_all_ranks() {
   State& state = *state_;
   if (!state.takes_part || state.sharding != Sharding::state) return;
   try {
-    internal::require_all_ranks(fmt::format("{}(parameters)", state.core.number()),
+    internal::require_all_ranks(fmt::format("{}(parameters)", state.reducer.number()),
                                 state.options.process_set);
   } catch (...) {
     state.unstepped = false;  // the other ranks got the same error
@@ -108,8 +90,8 @@ void NamedGradientReducer::require_all_ranks() {
   }
 }
 
-// A program may drop a step without a call. So its next reduction first gathers nothing, in case
-// other ranks gather parameters: then all get Mismatch.
+// A program may drop a step without a call. So its next reduction first gathers nothing: if other
+// ranks gather parameters, all ranks get Mismatch.
 void NamedGradientReducer::gather(const Gradients& parameters) {
   State& state = *state_;
   if (!parameters.empty()) state.require_same(parameters);
@@ -122,7 +104,7 @@ void NamedGradientReducer::gather(const Gradients& parameters) {
           parameters[i].name);
   state.unstepped = false;
   if (!state.takes_part) return;
-  const std::string name = fmt::format("{}(parameters)", state.core.number());
+  const std::string name = fmt::format("{}(parameters)", state.reducer.number());
   if (parameters.empty()) {
     try {
       return gather_nothing(name, state.options.process_set);
@@ -131,18 +113,18 @@ void NamedGradientReducer::gather(const Gradients& parameters) {
       throw;
     }
   }
-  ShardGather parts(state.options.process_set);
+  ShardGather gather(state.options.process_set);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const TensorView& whole = parameters[i].tensor;
-    parts.add(
-        part_of(whole, state.shards[i]), elements_of(whole, 0, whole.elements()),
+    gather.add(
+        shard_of(whole, state.shards[i]), elements_of(whole, 0, whole.elements()),
         [memory = std::vector<std::byte>(), whole]() mutable -> void* {
           if (whole.device().type != DeviceType::cpu) return nullptr;
           memory.resize(static_cast<std::size_t>(whole.elements() * signed_size_of(whole.dtype())));
           return memory.data();
         });
   }
-  parts.run(name);
+  gather.run(name);
 }
 
 }  // namespace kolo::detail

@@ -19,7 +19,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
     : options(given),
       sharding(divided),
       items(items_of(gradients, subject())),
-      core(storage, given, /*counted=*/false) {
+      reducer(storage, given, /*agrees=*/false) {
   require_valid(options, subject());
   if (sharding) require_divisible(options, *sharding);
   for (const Item& item : items) require_short(item.name, subject());
@@ -37,17 +37,9 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   agree();
 }
 
+// At construction, because groups that differ would only show as a hang during a step.
 void NamedGradientReducer::State::agree() {
-  core.set_number(agree_on_optimizer_number(options.process_set));
-  if (agreements_are_deferred()) return;
-  // Agreed at construction: during a step, different groups would only show as a hang.
-  std::vector<Item> agreed = items;
-  for (std::size_t i = 0; i < items.size(); ++i)
-    agreed[i].description += ", reduced in " + core.operation_of(i);
-  agreed.push_back(describe(options));
-  if (sharding) agreed.back().description += describe(*sharding);
-  require_agreement(fmt::format("kolo.optimizer.{}", core.number()),
-                    fmt::format("The gradients of the {}", subject()), agreed, options.process_set);
+  reducer.agree(subject(), sharding ? describe(*sharding) : std::string(), items);
 }
 
 GroupNumbers NamedGradientReducer::State::group_numbers() const {
@@ -64,8 +56,8 @@ GroupNumbers NamedGradientReducer::State::group_numbers() const {
 void NamedGradientReducer::State::add_gradients(const GroupNumbers& groups) {
   for (const Item& item : items) {
     const auto group = groups.find(item.name);
-    core.add(item.name,
-             group == groups.end() ? std::optional<std::size_t>() : std::optional(group->second));
+    reducer.add(item.name, group == groups.end() ? std::optional<std::size_t>()
+                                                 : std::optional(group->second));
   }
 }
 
@@ -106,8 +98,8 @@ void NamedGradientReducer::State::require_memory_for_mean(const Gradients& gradi
 // Operations in progress write to the memory that was listed when they were submitted.
 void NamedGradientReducer::State::require_in_place(const Gradients& gradients) const {
   if (storage.tensors.empty()) return;
-  for (std::size_t i = 0; i < gradients.size() && i < core.slots(); ++i) {
-    if (!core.is_submitted(i) || gradients[i].tensor.data() == storage.tensors[i].tensor.data())
+  for (std::size_t i = 0; i < gradients.size() && i < reducer.slots(); ++i) {
+    if (!reducer.is_submitted(i) || gradients[i].tensor.data() == storage.tensors[i].tensor.data())
       continue;
     throw InvalidArgument(
         fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
@@ -126,12 +118,13 @@ void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) c
 
 // The last pass of a step is not ended by `end_pass`, so it is not counted yet.
 double NamedGradientReducer::State::divisor() const {
-  return options.accumulation == Accumulation::mean ? static_cast<double>(core.passes() + 1) : 1.0;
+  return options.accumulation == Accumulation::mean ? static_cast<double>(reducer.passes() + 1)
+                                                    : 1.0;
 }
 
 void NamedGradientReducer::State::list(Gradients gradients) {
   storage.tensors = std::move(gradients);
-  core.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * divisor()));
+  reducer.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * divisor()));
 }
 
 void NamedGradientReducer::State::note_change() {
@@ -139,18 +132,18 @@ void NamedGradientReducer::State::note_change() {
 }
 
 void NamedGradientReducer::State::reduce(Gradients gradients) {
-  if (!core.active()) core.begin(/*reducing=*/true);
+  if (!reducer.active()) reducer.begin(/*reducing=*/true);
   list(std::move(gradients));
   // Outside the process set, nothing is reduced.
   if (!takes_part && divisor() != 1.0) multiply(storage.tensors, 1.0 / divisor());
   // All are submitted before the first wait, so that they travel together.
-  core.submit_rest();
-  core.finish();
+  reducer.submit_rest();
+  reducer.finish();
   clear();
   ++reduction;
   changes = false;
   try {
-    core.rethrow();
+    reducer.rethrow();
   } catch (...) {
     note_change();
     throw;
@@ -159,9 +152,9 @@ void NamedGradientReducer::State::reduce(Gradients gradients) {
 
 // Returns whether some of what was dropped had been submitted.
 bool NamedGradientReducer::State::drop_before_join() {
-  if (synchronized || !core.step().is_before_join()) return false;
+  if (synchronized || !reducer.step().is_before_join()) return false;
   unstepped = false;
-  const bool submitted = core.drop_before_join() == PassReducer::Cut::operations;
+  const bool submitted = reducer.drop_before_join() == PassReducer::Cut::operations;
   clear();
   return submitted;
 }
@@ -169,13 +162,13 @@ bool NamedGradientReducer::State::drop_before_join() {
 void NamedGradientReducer::State::clear() {
   std::fill(ready.begin(), ready.end(), false);
   storage.tensors.clear();
-  core.forget_passes();
+  reducer.forget_passes();
 }
 
 void NamedGradientReducer::State::rejoin(const Gradients& gradients) {
   require_world_to_rejoin(options.process_set, subject());
   require_same(gradients);
-  core.rejoin();
+  reducer.rejoin();
   unstepped = false;
   drop_step();
   if (sharding) divide(gradients);
@@ -190,7 +183,7 @@ void NamedGradientReducer::State::drop_step() {
 
 void NamedGradientReducer::State::end_step() {
   drop_step();
-  core.end_step();
+  reducer.end_step();
 }
 
 }  // namespace kolo::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of one custom optimizer.
+// The state of NamedGradientReducer: the gradients of one custom optimizer.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,11 @@
 
 namespace kolo::internal {
 
-/// Reduces each tensor's part to its place. `slots`: of the tensors that travel together.
+/// Reduces the tensors of these slots in one operation, each rank's shard to its place.
 [[nodiscard]] Future<void> scatter(const std::vector<std::size_t>& slots,
                                    const std::vector<Shard>& shards,
                                    const std::vector<NamedTensor>& tensors,
                                    const detail::GroupedAllreduceCall& call);
-
-/// Scales gradients of this norm to `max_norm`, if it is exceeded.
-void scale_to(const std::vector<NamedTensor>& gradients, double max_norm, double norm);
 
 /// Throws InvalidArgument unless both lists have the same names, dtypes and numbers of elements.
 void require_alike(const std::vector<NamedTensor>& gradients,
@@ -37,7 +34,7 @@ struct NamedGradientReducer::State {
   /// The memory that the program listed last.
   struct ListedGradients : internal::GradientStorage {
     std::vector<NamedTensor> tensors;
-    // Of a ShardedOptimizer that divides gradients; else empty. Parts are reduced to their place.
+    // Not empty in a ShardedOptimizer that divides gradients: each is reduced to its place.
     std::vector<Shard> scattered;
     std::vector<std::size_t> opened;  // since the last `submit`, to be scattered
 
@@ -58,13 +55,12 @@ struct NamedGradientReducer::State {
   std::vector<internal::Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
   std::vector<bool> ready;  // by position, in this pass
-  ListedGradients storage;  // of this pass, when the first of its gradients became ready
-  internal::PassReducer core;
+  ListedGradients storage;  // listed when the first gradient of this pass became ready
+  internal::PassReducer reducer;
   bool synchronized = false;
   bool takes_part = true;
-  // Of a ShardedOptimizer.
-  std::vector<Shard> shards;
-  std::vector<std::int64_t> elements;  // of the whole tensors
+  std::vector<Shard> shards;           // empty unless this is a ShardedOptimizer
+  std::vector<std::int64_t> elements;  // in each whole tensor; like `shards`
   bool unstepped = false;              // reduced, and parameters were not gathered since
   std::int64_t reduction = 0;          // increases when gradients are reduced, or begin to change
   bool changes = true;                 // since the last reduction
@@ -77,6 +73,7 @@ struct NamedGradientReducer::State {
   }
   void agree();
   void divide(const Gradients& gradients);
+  [[nodiscard]] Gradients shards_of(const Gradients& gradients) const;
   [[nodiscard]] internal::GroupNumbers group_numbers() const;
   void add_gradients(const internal::GroupNumbers& groups);
   void require_not_synchronized(const std::string& call) const;
@@ -84,7 +81,7 @@ struct NamedGradientReducer::State {
   void require_in_place(const Gradients& gradients) const;
   void require_disjoint(const Gradients& gradients) const;
   void require_memory_for_mean(const Gradients& gradients) const;
-  /// 1, or the passes of the step that ends, whose mean is wanted.
+  /// The number by which the sum of this step's passes is divided.
   [[nodiscard]] double divisor() const;
   void list(Gradients gradients);
   void reduce(Gradients gradients);

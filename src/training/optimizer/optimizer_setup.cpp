@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/optimizer/optimizer_setup.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -86,6 +88,19 @@ void require_short(const std::string& name, const char* subject) {
                             name.substr(0, added_bytes) + "' has " + std::to_string(name.size()) +
                             " bytes, at most " + std::to_string(max_bytes) + " are allowed",
                         name);
+}
+
+void require_disjoint(const char* subject, std::size_t uses,
+                      const std::function<MemoryUse(std::size_t)>& use_of,
+                      const std::function<std::string(std::size_t)>& name_of_slot) {
+  const Overlap both = find_overlap_of_written(uses, use_of);
+  if (!both) return;
+  const std::string second = name_of_slot(both->second);
+  throw InvalidArgument(
+      fmt::format("{}: the gradients '{}' and '{}' share memory. Give each its own, or list a "
+                  "gradient once if several parameters share it",
+                  subject, name_of_slot(both->first), second),
+      second);
 }
 
 Item describe(const DistributedOptimizerOptions& options) {

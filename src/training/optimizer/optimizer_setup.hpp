@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/overlap.hpp"
 #include "kolo/optimizer.hpp"
 #include "training/agreement.hpp"
 
@@ -34,6 +35,13 @@ KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options, const
 /// Throws InvalidArgument for a parameter's name that its operation, whose name is longer, cannot
 /// carry: during a step, the other ranks might wait.
 KOLO_EXPORT void require_short(const std::string& name, const char* subject);
+
+/// Throws InvalidArgument, naming two gradients, if they share memory: operations that are pending
+/// together must not write to the same memory. `use_of(i)`, for `i` below `uses`, is the memory of
+/// the slot that it gives as its position.
+KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
+                                  const std::function<MemoryUse(std::size_t)>& use_of,
+                                  const std::function<std::string(std::size_t)>& name_of_slot);
 
 /// The options that must be equal on all ranks, except the groups.
 [[nodiscard]] KOLO_EXPORT Item describe(const DistributedOptimizerOptions& options);

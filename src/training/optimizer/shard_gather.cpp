@@ -11,25 +11,25 @@
 
 namespace kolo::internal {
 
-std::vector<std::int64_t> part_sizes(std::int64_t elements, int ranks) {
+namespace {
+
+std::vector<std::int64_t> shard_sizes(std::int64_t elements, int ranks) {
   std::vector<std::int64_t> sizes;
   for (int index = 0; index < ranks; ++index)
-    sizes.push_back(reducescatter_rows(elements, index, ranks));
+    sizes.push_back(ShardPosition{index, ranks}.size(elements));
   return sizes;
 }
 
-std::int64_t part_begin(std::int64_t elements, int index, int ranks) {
-  return elements / ranks * index + std::min<std::int64_t>(index, elements % ranks);
-}
+}  // namespace
 
 ShardGather::ShardGather(ProcessSet set) : set_(std::move(set)) {}
 
-void ShardGather::add(const ConstTensorView& part, const TensorView& whole,
+void ShardGather::add(const ConstTensorView& shard, const TensorView& whole,
                       std::function<void*()> elsewhere) {
-  sources_.push_back(part);
+  sources_.push_back(shard);
   // An allocator must not ask Kolo for the set.
   allocators_.emplace_back([this, data = whole.data(), elsewhere = std::move(elsewhere),
-                            expected = part_sizes(whole.elements(), set_.size()),
+                            expected = shard_sizes(whole.elements(), set_.size()),
                             members = set_.ranks()](std::span<const std::int64_t> sizes) -> void* {
     std::vector<int> joined;
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -45,10 +45,11 @@ void ShardGather::run(const std::string& name) {
   const AllgatherOptions options{.name = name, .process_set = set_};
   detail::call(detail::AllgatherCall{sources_, allocators_, options});
   if (joined_.empty()) return;
-  throw Mismatch(fmt::format("ShardedOptimizer: every rank has a part of each parameter, but these "
-                             "have called join(): {}. A rank without data calls step() instead",
-                             fmt::join(joined_, ", ")),
-                 name, joined_);
+  throw Mismatch(
+      fmt::format("ShardedOptimizer: every rank has a shard of each parameter, but these "
+                  "have called join(): {}. A rank without data calls step() instead",
+                  fmt::join(joined_, ", ")),
+      name, joined_);
 }
 
 void gather_nothing(const std::string& name, const ProcessSet& set) {

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a PassReducer's pass: the phases from the summary to the results.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "training/optimizer/pass_reducer.hpp"
+
+namespace kolo::internal {
+
+void PassReducer::attempt(const std::function<void()>& action) noexcept {
+  try {
+    action();
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void PassReducer::rethrow() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void PassReducer::end_pass() {
+  if (!reducing_) {
+    ++passes_;
+    ++local_passes_;
+    active_ = false;
+    std::fill(fresh_.begin(), fresh_.end(), false);
+    return;
+  }
+  submit_summary();
+  submit_missing();
+  finish();
+  rethrow();
+}
+
+void PassReducer::fill_summary() {
+  storage_.prepare_end();
+  const std::vector<Bucket>& buckets = buckets_.all();
+  summary_.reset(buckets.size(), slots(), hooks_.are_used());
+  if (failed_) {
+    summary_.failure() = mark_of_this_rank(options_.process_set);
+    hooks_.count_refused(summary_.refused());
+  }
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = buckets[i];
+    const bool has_more =
+        std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t slot) {
+          const bool is_left = bucket.rounds == 0 && storage_.is_waiting(slot);
+          return storage_.takes_part(slot) && (fresh_[slot] || is_left);
+        });
+    summary_.rounds()[i] = bucket.rounds + (has_more ? 1 : 0);
+  }
+  for (std::size_t slot = 0; slot < slots(); ++slot)
+    if (storage_.takes_part(slot)) summary_.contents()[slot] = storage_.content(slot);
+}
+
+void PassReducer::call_summary() {
+  summary_.submit(fmt::format("{}(backward)", number_), options_.process_set, step_.of_operation());
+}
+
+void PassReducer::submit_summary() noexcept {
+  // If the pass fails after its summary was submitted, the summary stays as it is.
+  if (summary_.is_submitted()) return;
+  attempt([&] {
+    fill_summary();
+    if (!agrees_ || !is_member_) return;
+    call_summary();
+    step_.begin();
+  });
+}
+
+bool PassReducer::summary_arrives_within(std::chrono::duration<double> timeout) noexcept {
+  return summary_.arrives_within(timeout);
+}
+
+void PassReducer::take_summary() {
+  try {
+    summary_.wait();
+  } catch (const Mismatch&) {
+    if (!storage_.ends_steps_together()) throw;
+    if (!error_) error_ = std::current_exception();
+    fill_summary();
+    call_summary();
+    summary_.wait();
+  }
+  if (!summary_.tells_failure() || failed_) return;
+  const int rank = marked_rank(options_.process_set, summary_.failure());
+  throw BackwardFailed(
+      fmt::format("backward() has thrown on rank {}, so the gradients of this pass are not "
+                  "reduced. See the error of that rank. Call zero_grad() before the next pass",
+                  rank),
+      {}, {rank});
+}
+
+// Other ranks reduce a bucket in which this rank has only frozen parameters. They wait for this
+// rank, so it submits zeros.
+void PassReducer::refuse_frozen(Bucket& bucket) {
+  if (std::any_of(bucket.slots.begin(), bucket.slots.end(),
+                  [&](std::size_t slot) { return storage_.takes_part(slot); }))
+    return;
+  attempt([&] { submit_slots(bucket, bucket.slots); });
+  ++bucket.rounds;
+  attempt([&] {
+    throw InvalidArgument(
+        fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
+                    "unfreeze parameters on all ranks alike",
+                    bucket.name),
+        bucket.name);
+  });
+}
+
+void PassReducer::submit_missing() noexcept {
+  if (summary_.is_submitted() && !summary_.is_agreed()) attempt([&] { take_summary(); });
+  const bool unknown = agrees_ && is_member_ && !summary_.is_agreed();
+  for (std::size_t slot = 0; slot < slots() && !unknown; ++slot)
+    storage_.expect(slot, summary_.contents()[slot]);
+  for (std::size_t i = 0; i < buckets_.all().size(); ++i) {
+    Bucket& bucket = buckets_.all()[i];
+    // If the ranks could not agree, each submits everything once, so that all get an answer.
+    const int wanted = unknown || !agrees_ ? 1 : summary_.rounds()[i];
+    while (bucket.rounds < wanted) {
+      const int before = bucket.rounds;
+      if (!unknown && is_member_) refuse_frozen(bucket);
+      if (bucket.rounds == before) attempt([&] { submit(bucket); });
+      if (bucket.rounds == before) break;
+    }
+  }
+}
+
+bool PassReducer::reach_hooks(int operations) noexcept {
+  return hooks_.reach(operations,
+                      summary_.is_agreed() ? summary_.refused() : std::span<std::int32_t>());
+}
+
+void PassReducer::proceed(int phase) noexcept {
+  if (reach_hooks(phase)) return;
+  if (!hooks_.has_begun_status()) return submit_hook_status();
+  finish_pending();
+}
+
+void PassReducer::finish() noexcept {
+  for (int operations = 2; reach_hooks(operations); ++operations) {
+  }
+  submit_hook_status();
+  finish_pending();
+}
+
+void PassReducer::submit_hook_status() noexcept {
+  if (!hooks_.begin_status()) return;
+  // Without a submission, because the session refused all, the other ranks do not count the pass.
+  // After a summary that tells of a failure, all ranks fail, and the failed one does not wait.
+  if (!hooks_.are_used() || summary_.tells_failure() || !was_submitted()) return;
+  attempt([&] {
+    hooks_.submit_status(fmt::format("{}(hooks)", number_), step_.of_operation(), failed_);
+  });
+}
+
+void PassReducer::wait_for(PendingReduction& pending) {
+  if (pending.own) {
+    pending.own->wait();
+  } else if (pending.chain) {
+    if (pending.chain->error()) std::rethrow_exception(pending.chain->error());
+  } else {
+    pending.future.get();
+  }
+}
+
+// Waits for all operations even after one has failed, because they still write to the gradients.
+// After a failure the pass is over on all ranks, so that they stay in step.
+void PassReducer::finish_pending() noexcept {
+  // The status comes first: the operations of a hook that has thrown are Mismatch on all ranks.
+  attempt([&] { hooks_.take_status(); });
+  for (PendingReduction& pending : pending_) attempt([&] { wait_for(pending); });
+  for (std::size_t slot = 0; slot < slots(); ++slot)
+    attempt([&] {
+      const bool exists = !summary_.is_agreed() || summary_.contents()[slot] > 0;
+      storage_.close(slot, exists && !failed_);
+    });
+  leave_pass();
+}
+
+void PassReducer::leave_pass() {
+  // Without a submission, because the session refused all, the other ranks do not count the pass.
+  if (was_submitted()) step_.advance();
+  pending_.clear();
+  completed_ = 0;
+  hooks_.close();
+  summary_.close();
+  for (Bucket& bucket : buckets_.all()) bucket.rounds = 0;
+  std::fill(fresh_.begin(), fresh_.end(), false);
+  active_ = false;
+  if (failed_ || error_) return;
+  ++passes_;
+  local_passes_ = 0;
+  reduced_ = true;
+  ++reductions_;
+}
+
+}  // namespace kolo::internal

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers on which the ranks agree at the end of a backward pass.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kolo/collectives.hpp"
+#include "kolo/process_set.hpp"
+
+namespace kolo::internal {
+
+/// Identifies this rank in a maximum over the set's ranks: above 0, and larger for a lower rank, so
+/// that the maximum is the mark of the lowest rank with one. 0 marks no rank.
+[[nodiscard]] std::int32_t mark_of_this_rank(const ProcessSet& set);
+/// The rank, in the world, that a mark above 0 identifies.
+[[nodiscard]] int marked_rank(const ProcessSet& set, std::int32_t mark);
+
+/// Every rank fills in its numbers, and one allreduce replaces each by its maximum over the ranks.
+/// The allreduce carries all fields in the order in which they are declared here.
+class PassSummary {
+ public:
+  /// Resizes the fields, and fills them with 0. `refused` is empty unless a hook is in use.
+  void reset(std::size_t buckets, std::size_t slots, bool has_hook);
+
+  /// The mark of this rank if its backward has thrown.
+  [[nodiscard]] std::int32_t& failure() { return numbers_[0]; }
+  /// For each bucket, the rounds that this rank has submitted or will submit.
+  [[nodiscard]] std::span<std::int32_t> rounds() { return field(1, buckets_); }
+  /// For each slot, `GradientStorage::content`.
+  [[nodiscard]] std::span<std::int32_t> contents() { return field(1 + buckets_, slots_); }
+  /// For each bucket, the operations that the hook has submitted for the first round, if backward
+  /// has thrown on this rank: the last of them is a refusal, which makes the other ranks' hooks
+  /// end.
+  [[nodiscard]] std::span<std::int32_t> refused() {
+    return field(1 + buckets_ + slots_, numbers_.size() - 1 - buckets_ - slots_);
+  }
+
+  void submit(const std::string& name, const ProcessSet& set, std::int64_t step);
+  /// Waits for at most `timeout`. False if the submitted numbers are not agreed by then.
+  [[nodiscard]] bool arrives_within(std::chrono::duration<double> timeout) noexcept;
+  /// Waits for the maxima. Throws the errors of the allreduce.
+  void wait();
+  /// Ends the pass.
+  void close();
+
+  /// True from `submit` to `close`.
+  [[nodiscard]] bool is_submitted() const { return state_ != State::open; }
+  /// True from `wait` to `close`: the numbers are the maxima.
+  [[nodiscard]] bool is_agreed() const { return state_ == State::agreed; }
+  /// True if the ranks agree that a backward has thrown.
+  [[nodiscard]] bool tells_failure() const { return is_agreed() && numbers_[0] > 0; }
+
+ private:
+  enum class State : std::uint8_t { open, submitted, agreed };
+
+  [[nodiscard]] std::span<std::int32_t> field(std::size_t begin, std::size_t size) {
+    return std::span(numbers_).subspan(begin, size);
+  }
+
+  std::size_t buckets_ = 0;
+  std::size_t slots_ = 0;
+  std::vector<std::int32_t> numbers_{};
+  State state_ = State::open;
+  Future<void> future_{};  // last, so destroyed first: the allreduce writes to the numbers
+};
+
+}  // namespace kolo::internal
