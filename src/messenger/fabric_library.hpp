@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/peer_connector.hpp"
+#include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolo::internal::messenger {
@@ -104,28 +104,16 @@ struct FabricDomain {
   [[nodiscard]] FabricHandle<fid_ep> make_endpoint(fi_info& its_info) const;
 };
 
-/// The private data of a connection's two sides. It proves that its sender knows the secret, and
-/// does not show it.
-struct FabricGreeting {
-  std::array<std::uint64_t, 2> proof{};
-  std::int32_t from = -1;
-  std::int32_t to = -1;
-
-  friend bool operator==(const FabricGreeting&, const FabricGreeting&) = default;
-};
-[[nodiscard]] FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer,
-                                           int from, int to);
-
-/// Of the event queue.
+/// An event of the event queue.
 struct FabricEvent {
   std::uint32_t kind = 0;
   fid* object = nullptr;
-  Info info{};                // of a call
-  FabricGreeting greeting{};  // if there is one
-  std::string error{};        // the object has failed
+  Info info{};                         // of a call
+  std::vector<std::byte> handshake{};  // the other side's message, if there is one
+  std::string error{};                 // the object has failed
 };
 
-/// False if there is none.
+/// False without an event.
 [[nodiscard]] bool read_event(fid_eq& events, FabricEvent& event);
 
 /// The socket of each connected endpoint, which libfabric does not show; -1 if it has none.

@@ -20,7 +20,7 @@ namespace node = kolo::internal::node;
 class Serving {
  public:
   /// Throws BackendError.
-  Serving(const Options& options, const rendezvous::Endpoint& at);
+  Serving(const Options& options, const transport::Endpoint& at);
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;
   ~Serving();
