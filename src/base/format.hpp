@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spelling of values in messages to users.
+// The spelling of values and names in messages to users.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,5 +21,10 @@ namespace kolo::internal {
 
 /// The descriptor in full: "allreduce average f32 [64, 3]". Defaults are left out.
 [[nodiscard]] std::string to_string(const Descriptor& descriptor);
+
+/// The name in `names` of which `wanted` is most likely a misspelling (or the reverse), or "" if no
+/// name is similar enough.
+[[nodiscard]] std::string nearest_name(const std::string& wanted,
+                                       std::span<const std::string> names);
 
 }  // namespace kolo::internal

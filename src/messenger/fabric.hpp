@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "messenger/messenger.hpp"
-#include "transport/peer_connector.hpp"
+#include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolo::internal::messenger {

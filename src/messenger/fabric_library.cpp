@@ -118,40 +118,6 @@ std::shared_future<const fi_info*> begin_search(const std::string& provider) {
   return found;
 }
 
-std::uint64_t rotated(std::uint64_t value, int bits) {
-  return (value << bits) | (value >> (64 - bits));
-}
-
-/// SipHash-2-4 (Aumasson and Bernstein, 2012) of a message of two words.
-std::uint64_t siphash(const std::array<std::uint64_t, 2>& key,
-                      const std::array<std::uint64_t, 2>& message) {
-  std::array<std::uint64_t, 4> v{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
-                                 key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573};
-  const auto rounds = [&v](int count) {
-    for (int round = 0; round < count; ++round) {
-      v[0] += v[1];
-      v[1] = rotated(v[1], 13) ^ v[0];
-      v[0] = rotated(v[0], 32);
-      v[2] += v[3];
-      v[3] = rotated(v[3], 16) ^ v[2];
-      v[0] += v[3];
-      v[3] = rotated(v[3], 21) ^ v[0];
-      v[2] += v[1];
-      v[1] = rotated(v[1], 17) ^ v[2];
-      v[2] = rotated(v[2], 32);
-    }
-  };
-  const std::uint64_t length = sizeof message;
-  for (const std::uint64_t word : {message[0], message[1], length << 56}) {
-    v[3] ^= word;
-    rounds(2);
-    v[0] ^= word;
-  }
-  v[2] ^= 0xff;
-  rounds(4);
-  return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
-
 int descriptor_of(fid& object) {
   int descriptor = -1;
   check_fabric(::fi_control(&object, FI_GETWAIT, &descriptor), "fi_control");
@@ -184,18 +150,6 @@ std::map<Ends, int> list_sockets() {
 
 }  // namespace
 
-FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer, int from, int to) {
-  std::array<std::array<std::uint64_t, 2>, 2> keys{};
-  static_assert(sizeof keys == sizeof secret);
-  std::memcpy(keys.data(), secret.data(), sizeof keys);
-  // The message includes the direction and both ranks, so that no proof can be replayed as another.
-  // Two hashes with different keys make it 128 bits long.
-  const std::array<std::uint64_t, 2> message{
-      is_answer ? 2U : 1U,
-      std::uint64_t{static_cast<std::uint32_t>(from)} << 32 | static_cast<std::uint32_t>(to)};
-  return {{siphash(keys[0], message), siphash(keys[1], message)}, from, to};
-}
-
 bool read_event(fid_eq& events, FabricEvent& event) {
   constexpr std::size_t max_private_data = 256;
   alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + max_private_data> buffer{};
@@ -212,8 +166,10 @@ bool read_event(fid_eq& events, FabricEvent& event) {
   const auto& entry = *reinterpret_cast<const fi_eq_cm_entry*>(buffer.data());
   event.object = entry.fid;
   if (event.kind == FI_CONNREQ) event.info.reset(entry.info);
-  if (static_cast<std::size_t>(bytes) >= sizeof entry + sizeof event.greeting)
-    std::memcpy(&event.greeting, entry.data, sizeof event.greeting);
+  if (static_cast<std::size_t>(bytes) >= sizeof entry + transport::data_handshake_bytes) {
+    const auto* const data = reinterpret_cast<const std::byte*>(entry.data);
+    event.handshake.assign(data, data + transport::data_handshake_bytes);
+  }
   return true;
 }
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/peer_connector.hpp"
+#include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolo::internal::messenger {
@@ -104,25 +104,13 @@ struct FabricDomain {
   [[nodiscard]] FabricHandle<fid_ep> make_endpoint(fi_info& its_info) const;
 };
 
-/// The private data that each side sends when a connection is made. It proves knowledge of the
-/// secret without disclosing it.
-struct FabricGreeting {
-  std::array<std::uint64_t, 2> proof{};
-  std::int32_t from = -1;
-  std::int32_t to = -1;
-
-  friend bool operator==(const FabricGreeting&, const FabricGreeting&) = default;
-};
-[[nodiscard]] FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer,
-                                           int from, int to);
-
 /// An event of the event queue.
 struct FabricEvent {
   std::uint32_t kind = 0;
   fid* object = nullptr;
-  Info info{};                // describes an incoming call
-  FabricGreeting greeting{};  // the default if the other side sent none
-  std::string error{};        // not empty: `object` has failed
+  Info info{};                         // of a call
+  std::vector<std::byte> handshake{};  // the other side's message, if there is one
+  std::string error{};                 // the object has failed
 };
 
 /// Returns false if the queue is empty.

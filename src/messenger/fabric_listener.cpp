@@ -7,6 +7,8 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "base/format.hpp"
@@ -18,6 +20,7 @@ namespace kolo::internal::messenger {
 namespace {
 
 using namespace std::chrono_literals;
+using transport::Handshake;
 using transport::Secret;
 using transport::SocketAddress;
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -30,8 +33,9 @@ struct Connection {
   int rank = -1;
   FabricHandle<fid_ep> endpoint{};
   bool connected = false;
-  // Members for a rank that this one calls.
-  std::size_t next = 0;  // number of addresses tried so far
+  // If this rank calls it:
+  std::unique_ptr<Handshake> handshake{};
+  std::size_t next = 0;  // address
   TimePoint next_at{};
   bool overdue = false;  // true if the answer was late in the previous step already
   std::string failures{};
@@ -121,9 +125,11 @@ class Connector {
       std::free(std::exchange(info->src_addr, nullptr));
       info->src_addrlen = 0;
       one.endpoint = domain_.make_endpoint(*info);
-      const FabricGreeting greeting = make_greeting(secret_, false, own_, one.rank);
-      check_fabric(::fi_connect(one.endpoint.get(), info->dest_addr, &greeting, sizeof greeting),
-                   "fi_connect");
+      one.handshake = make_data_handshake(Handshake::Side::caller, secret_, own_, one.rank);
+      const Handshake::Bytes message = one.handshake->begin();
+      check_fabric(
+          ::fi_connect(one.endpoint.get(), info->dest_addr, message.data(), message.size()),
+          "fi_connect");
     } catch (const BackendError& error) {
       fail(one, fmt::format("{}: {}", to_string(address), error.what()));
     }
@@ -148,11 +154,11 @@ class Connector {
   }
 
   void take(FabricEvent& event) {
-    if (event.info) return answer(*event.info, event.greeting);
+    if (event.info) return answer(*event.info, event.handshake);
     for (Connection& one : connections_) {
       if (!one.endpoint || &one.endpoint->fid != event.object) continue;
       if (event.kind == FI_CONNECTED && event.error.empty() &&
-          (one.rank > own_ || event.greeting == make_greeting(secret_, true, one.rank, own_))) {
+          (one.rank > own_ || one.handshake->answer(event.handshake))) {
         one.connected = true;
       } else {
         const char* const why = !event.error.empty()         ? event.error.c_str()
@@ -164,19 +170,19 @@ class Connector {
     }
   }
 
-  /// Accepts a call. A rank that calls again has given up its first call and closed it.
-  void answer(fi_info& info, const FabricGreeting& greeting) {
-    const int caller = greeting.from;
-    const bool is_right = caller > own_ && caller < static_cast<int>(connections_.size()) &&
-                          greeting == make_greeting(secret_, false, caller, own_);
+  /// A rank that calls again has given up its first call, and hung up.
+  void answer(fi_info& info, std::span<const std::byte> message) {
+    const auto handshake = make_data_handshake(Handshake::Side::callee, secret_, own_);
+    const auto reply = handshake->answer(message);
+    const int caller = handshake->peer();
+    const bool is_right = reply && caller > own_ && caller < static_cast<int>(connections_.size());
     if (!is_right || connections_[static_cast<std::size_t>(caller)].connected)
       return domain_.refuse(info);
     Connection& one = connections_[static_cast<std::size_t>(caller)];
     fail(one, "");
     try {
       one.endpoint = domain_.make_endpoint(info);
-      const FabricGreeting reply = make_greeting(secret_, true, own_, caller);
-      check_fabric(::fi_accept(one.endpoint.get(), &reply, sizeof reply), "fi_accept");
+      check_fabric(::fi_accept(one.endpoint.get(), reply->data(), reply->size()), "fi_accept");
     } catch (const BackendError&) {
       one.endpoint.reset();  // the caller has given up meanwhile
     }

@@ -76,7 +76,7 @@ class RendezvousWriter {
 class RendezvousChecks {
  public:
   static void check(const Hello& hello) {
-    require(hello.nonce.size() == nonce_bytes, "a greeting without a number to prove with");
+    require(hello.nonce.size() == nonce_bytes, "a hello without a nonce");
     require_name(hello.host);
     require_name(hello.machine);
     require_name(hello.version);
@@ -88,7 +88,7 @@ class RendezvousChecks {
     require(proof.proof.size() == proof_bytes, "a proof of another length");
   }
   static void check(const Challenge& challenge) {
-    require(challenge.nonce.size() == nonce_bytes, "a challenge without a number to prove with");
+    require(challenge.nonce.size() == nonce_bytes, "a challenge without a nonce");
     require(challenge.proof.size() == proof_bytes, "a proof of another length");
   }
   static void check(const Contribution& part) {

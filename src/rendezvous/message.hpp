@@ -2,13 +2,14 @@
 // What the rendezvous server, its processes and its agents tell each other.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
+
+#include "transport/handshake.hpp"
 
 namespace kolo::internal::rendezvous {
 
@@ -18,8 +19,7 @@ using ProcessId = std::uint64_t;
 /// Counts the sessions of a job, from 1 on. 0: none.
 using GenerationNumber = std::uint64_t;
 
-/// Shared by all that take part in a job, and never sent.
-using Secret = std::array<std::byte, 32>;
+using transport::Secret;
 inline constexpr std::size_t nonce_bytes = 32;
 inline constexpr std::size_t proof_bytes = 32;
 
@@ -27,7 +27,7 @@ inline constexpr std::size_t proof_bytes = 32;
 inline constexpr std::size_t max_text = 4096;         // reasons; longer ones are cut off
 inline constexpr std::size_t max_name = 256;          // hosts, machines, versions
 inline constexpr std::size_t max_payload = 1 << 20;   // one rank's part of a collective call
-inline constexpr std::size_t max_greeting = 4096;     // a message before the greeting is accepted
+inline constexpr std::size_t max_handshake = 4096;    // a message before the welcome
 inline constexpr std::size_t max_message = 64 << 20;  // any other
 inline constexpr int max_ranks = 1 << 16;             // of a generation; slots of a host
 
@@ -54,7 +54,7 @@ struct Hello {
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-/// The second one: it knows the secret (proof.hpp).
+/// The answer to a challenge: the process or agent knows the secret.
 struct Proof {
   Bytes proof{};
 
@@ -144,7 +144,7 @@ struct Keepalive {
 
 // ---- from the server ----
 
-/// To who has sent a greeting: the server knows the secret (proof.hpp).
+/// The answer to a hello: the server knows the secret.
 struct Challenge {
   Bytes nonce{};
   Bytes proof{};
@@ -164,7 +164,7 @@ struct Welcome {
 /// The process or agent has no part in the job, or none any more. Nothing follows.
 struct Refusal {
   std::string reason{};
-  std::chrono::nanoseconds retry{};  // another greeting may be accepted within that time
+  std::chrono::nanoseconds retry{};  // another hello may be accepted within that time
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "transport/machine.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -28,7 +29,7 @@ constexpr std::chrono::seconds server_silence{30};
 }
 
 /// True once there is something to read, or `most` has passed.
-void wait_on(const Connection& connection, std::chrono::nanoseconds most) {
+void wait_on(const MessageStream& connection, std::chrono::nanoseconds most) {
   const bool writes = !connection.flushed();
   pollfd waits{.fd = connection.descriptor(),
                .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
@@ -61,7 +62,7 @@ Secret secret_from_hex(const std::string& text) {
 std::optional<ClientOptions> read_environment(const std::string& version) {
   const std::string server = text_in(server_variable);
   if (server.empty()) return std::nullopt;
-  ClientOptions options{.server = parse_endpoint(server), .version = version};
+  ClientOptions options{.server = transport::parse_endpoint(server), .version = version};
   options.secret = secret_from_hex(text_in(secret_variable));
   const std::string process = text_in(process_variable);
   const auto [end, error] =
@@ -74,14 +75,16 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
 
 TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     : options_(options),
-      connection_(connect_to(options.server, options.connect_timeout, options.while_connecting)),
-      introduction_(options.secret) {
-  tune(connection_.descriptor(), server_silence);
-  connection_.send(Hello{.nonce = introduction_.nonce(),
+      connection_(
+          transport::connect_to(options.server, options.connect_timeout, options.while_connecting)),
+      handshake_(make_job_handshake(transport::Handshake::Side::caller, options.secret,
+                                    transport::draw_nonce(nonce_bytes))) {
+  transport::tune(connection_.descriptor(), server_silence);
+  connection_.send(Hello{.nonce = handshake_->begin(),
                          .role = Role::process,
                          .process = options_.process,
-                         .host = host_name(),
-                         .machine = machine_name(),
+                         .host = transport::host_name(),
+                         .machine = transport::machine_name(),
                          .pid = ::getpid(),
                          .wanted_rank = options_.wanted_rank,
                          .version = options_.version});
@@ -118,9 +121,9 @@ std::vector<Bytes> TcpRendezvous::gather_all(std::span<const std::byte> mine) {
   const std::uint64_t sequence = sequence_++;
   connection_.send(Contribution{roster_.generation, sequence, Bytes(mine.begin(), mine.end())});
   wait_for([&] { return results_.contains(sequence); }, "for the other ranks to start the session");
+  std::vector<Payload> payloads = std::move(results_.extract(sequence).mapped());
   std::vector<Bytes> all;
-  for (Payload& payload : results_.extract(sequence).mapped())
-    all.push_back(std::move(payload.bytes));
+  for (Payload& payload : payloads) all.push_back(std::move(payload.bytes));
   if (all.size() != roster_.members.size())
     throw BackendError("the rendezvous server sent an invalid result");
   return all;
@@ -225,14 +228,14 @@ void TcpRendezvous::take(const Message& message) {
         to_string(options_.server));
   };
   if (const auto* challenge = std::get_if<Challenge>(&message)) {
-    if (const auto proof = introduction_.answer(*challenge))
+    if (const auto proof = prove(*handshake_, *challenge))
       connection_.send(*proof);
     else
       distrust();
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
-    welcome_ = introduction_.is_trusted();
+    welcome_ = handshake_->is_trusted();
     if (!welcome_) distrust();
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;

@@ -5,20 +5,21 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "rendezvous/connection.hpp"
-#include "rendezvous/proof.hpp"
+#include "rendezvous/challenge.hpp"
+#include "rendezvous/message_stream.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
 
 struct ClientOptions {
-  Endpoint server{};
+  transport::Endpoint server{};
   Secret secret{};
   ProcessId process = 0;  // by which the agent has started it; 0: without an agent
   int wanted_rank = -1;   // without an agent
@@ -45,7 +46,7 @@ inline constexpr const char* process_variable = "KOLO_RENDEZVOUS_PROCESS";  // a
 /// server refuses this process, or is gone. Not thread-safe.
 class TcpRendezvous : public Rendezvous {
  public:
-  /// Connects and introduces this process.
+  /// Connects, and completes the handshake.
   explicit TcpRendezvous(const ClientOptions& options);
 
   /// Waits for the next session, whose ranks are the places in `members`. `commit`: the number of
@@ -104,8 +105,8 @@ class TcpRendezvous : public Rendezvous {
   void throw_if_over() const;
 
   ClientOptions options_;
-  Connection connection_;
-  Introduction introduction_;
+  MessageStream connection_;
+  std::unique_ptr<transport::Handshake> handshake_;
   bool welcome_ = false;
   bool elastic_ = false;
   ProcessId process_ = 0;

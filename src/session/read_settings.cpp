@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "base/nearest_name.hpp"
+#include "base/format.hpp"
 #include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
 

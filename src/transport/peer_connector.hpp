@@ -7,18 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/sha256.hpp"
 #include "node/file_descriptor.hpp"
+#include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolo::internal::transport {
-
-/// Known to all ranks of a session and to no other process.
-using Secret = std::array<std::byte, 32>;
 
 /// Sockets at which connections are awaited. Throws BackendError.
 class Listeners {
@@ -54,9 +52,8 @@ struct Connection {
 };
 
 /// All ranks connect at once. A caller tries the addresses in their order, without giving up those
-/// that do not answer. It sends a random number; the answer holds another one and a proof that the
-/// answerer knows the secret. The caller sends its own proof on the first connection that is
-/// answered. A caller without the secret is dropped, and delays no other.
+/// that do not answer. The caller completes its handshake on the first connection that is answered.
+/// A caller without the secret is dropped, and delays no other.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
@@ -75,26 +72,14 @@ class PeerConnector {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  using Nonce = std::array<std::byte, 16>;
-
-  enum class GreetingKind : std::uint32_t { hello, welcome, chosen };
-  struct Greeting {
-    Nonce nonce;   // the sender's
-    Digest proof;  // that the sender knows the secret; zeros in a hello
-    std::int32_t from;
-    std::int32_t to;
-    GreetingKind kind;
-  };
-  /// A connection on which greetings are exchanged.
-  struct Handshake {
+  /// A connection on which a handshake is in progress.
+  struct Attempt {
     node::FileDescriptor socket{};
     SocketAddress with{};
     bool connecting = false;
     bool over = false;  // to be dropped, or taken over
-    std::int32_t rank = -1;
-    Nonce own{};
-    Nonce theirs{};
-    std::array<std::byte, sizeof(Greeting)> received{};
+    std::unique_ptr<Handshake> handshake{};
+    std::array<std::byte, control_handshake_bytes> received{};
     std::size_t bytes_received = 0;
   };
   struct Call {
@@ -103,31 +88,27 @@ class PeerConnector {
     TimePoint next_at{};
     std::string failures{};
     bool done = false;
-    std::list<Handshake> handshakes{};
+    std::list<Attempt> attempts{};
   };
 
   [[nodiscard]] bool complete() const;
   void wait(std::chrono::nanoseconds most);
   void accept_all();
-  void answer(Handshake& handshake);
+  void answer(Attempt& attempt);
   void call_next(Call& call, TimePoint now);
-  void connected(Call& call, Handshake& handshake);
-  void fail(Call& call, Handshake& handshake, const std::string& why);
-  void advance(Call& call, Handshake& handshake);
-  [[nodiscard]] bool send(const Handshake& handshake, int to, GreetingKind kind) const;
-  [[nodiscard]] bool is_right(const Handshake& handshake, const Greeting& greeting,
-                              GreetingKind kind) const;
-  [[nodiscard]] Digest prove(GreetingKind kind, const Nonce& sender, const Nonce& receiver,
-                             int from, int to) const;
-  /// True once a whole greeting was received. Ends the handshake if the other side has.
-  static bool receive(Handshake& handshake, Greeting& greeting);
+  void connected(Call& call, Attempt& attempt);
+  void fail(Call& call, Attempt& attempt, const std::string& why);
+  void advance(Call& call, Attempt& attempt);
+  [[nodiscard]] static bool send(const Attempt& attempt, const Handshake::Bytes& message);
+  /// True once a whole message was received. Ends the attempt if the other side has hung up.
+  static bool receive(Attempt& attempt);
 
   int rank_;
   Secret secret_;
   const Listeners& listeners_;
   std::vector<Caller> awaited_;
   std::vector<Call> calls_{};
-  std::list<Handshake> answered_{};  // with callers
+  std::list<Attempt> answered_{};  // by callers
   std::vector<Connection> connections_{};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/nearest_name.hpp"
+#include "base/format.hpp"
 
 #include <gtest/gtest.h>
 

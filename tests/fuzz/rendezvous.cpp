@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input of the rendezvous server: any message that is read comes back the same when it is written
-// and read again, and the server refuses any message from a stranger.
-#include "../rendezvous/introduce.hpp"
+// What reaches the rendezvous server: any message that is read comes back the same when it is
+// written and read again, and none from a stranger makes the server more than refuse it.
 #include "../rendezvous/samples.hpp"
+#include "../rendezvous/shake_hands.hpp"
 #include "rendezvous/codec.hpp"
 #include "rendezvous/server/server.hpp"
 #include "target.hpp"
@@ -33,7 +33,7 @@ ServerOptions fuzz_options(bool has_agents) {
   return options;
 }
 
-/// Further messages of the same sender, too: if the first one is a greeting, it knows the secret.
+/// Further messages of the same sender, too: if the first one is a hello, it knows the secret.
 void tell_server(const Message& message, bool has_agents) {
   Server server(fuzz_options(has_agents), [] { return std::uint64_t{4}; });
   server.on_open(1, "a stranger", {});

@@ -190,8 +190,9 @@ class Impostor {
     FabricEvent event;
     if (!read_event(*domain_.events.get(), event) || !event.info) return;
     endpoints_.push_back(domain_.make_endpoint(*event.info));
-    check_fabric(::fi_accept(endpoints_.back().get(), &event.greeting, sizeof event.greeting),
-                 "fi_accept");
+    check_fabric(
+        ::fi_accept(endpoints_.back().get(), event.handshake.data(), event.handshake.size()),
+        "fi_accept");
   }
 
  private:

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "introduce.hpp"
 #include "rendezvous/server/server.hpp"
+#include "shake_hands.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -35,15 +35,15 @@ class AdmissionTest : public testing::Test {
   /// The refusal that the agent gets, or none. Its connection is `last_`.
   std::optional<Refusal> add_agent(const Visitor& visitor) {
     server_->on_open(++last_, visitor.machine, now_);
-    introduce(*server_, last_,
-              Hello{.role = Role::agent,
-                    .process = visitor.number,
-                    .host = visitor.machine,
-                    .machine = visitor.machine,
-                    .slots = 1,
-                    .version = "1",
-                    .job = visitor.job},
-              now_);
+    shake_hands(*server_, last_,
+                Hello{.role = Role::agent,
+                      .process = visitor.number,
+                      .host = visitor.machine,
+                      .machine = visitor.machine,
+                      .slots = 1,
+                      .version = "1",
+                      .job = visitor.job},
+                now_);
     std::optional<Refusal> refusal;
     for (const Action& action : server_->take()) {
       if (const auto* note = std::get_if<Note>(&action)) notes_ += note->text + '\n';
@@ -59,13 +59,14 @@ class AdmissionTest : public testing::Test {
     begin(true, np);
     for (int rank = 0; rank < np; ++rank) {
       server_->on_open(++last_, "here", now_);
-      introduce(*server_, last_,
-                Hello{.role = Role::agent, .wanted_rank = rank, .slots = 1, .version = "1"}, now_);
+      shake_hands(*server_, last_,
+                  Hello{.role = Role::agent, .wanted_rank = rank, .slots = 1, .version = "1"},
+                  now_);
     }
     for (int rank = 0; rank < np; ++rank) {
       const auto process = static_cast<ProcessId>(rank + 1);
       server_->on_open(++last_, "here", now_);
-      introduce(*server_, last_, Hello{.process = process, .version = "1"}, now_);
+      shake_hands(*server_, last_, Hello{.process = process, .version = "1"}, now_);
       server_->on_message(last_, Join{}, now_);
     }
     np_ = np;

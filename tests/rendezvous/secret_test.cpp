@@ -6,9 +6,8 @@
 #include <functional>
 #include <optional>
 
+#include "job_secret.hpp"
 #include "rendezvous/server/server.hpp"
-#include "rendezvous/proof.hpp"
-#include "rendezvous/server.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -42,7 +41,7 @@ TEST(ServerSecret, MustBeKnownNow) {
   secret.front() = std::byte{1};
   const Bytes own(nonce_bytes, std::byte{5});
   const auto prove = [&](const Challenge& challenge) {
-    return Introduction(secret, own).answer(challenge).value();
+    return make_proof(secret, own, challenge).value();
   };
   std::optional<Proof> earlier;
   EXPECT_TRUE(
@@ -53,7 +52,7 @@ TEST(ServerSecret, MustBeKnownNow) {
   EXPECT_FALSE(lets_in(
       [&](const Challenge& challenge) {
         const Challenge other = make_challenge(Secret{}, own, challenge.nonce);
-        return Introduction(Secret{}, own).answer(other).value();
+        return make_proof(Secret{}, own, other).value();
       },
       secret));
   // One that was right for another number of the server.

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "introduce.hpp"
 #include "rendezvous/server/refusals.hpp"
+#include "shake_hands.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -44,19 +44,19 @@ class ServerTest : public testing::Test {
 
   void add_agent(Link link, const std::string& host, ProcessId number) {
     server_->on_open(link, host, now_);
-    introduce(*server_, link,
-              Hello{.role = Role::agent,
-                    .process = number,
-                    .host = host,
-                    .wanted_rank = static_cast<std::int32_t>(link),
-                    .slots = 1,
-                    .version = "1"},
-              now_);
+    shake_hands(*server_, link,
+                Hello{.role = Role::agent,
+                      .process = number,
+                      .host = host,
+                      .wanted_rank = static_cast<std::int32_t>(link),
+                      .slots = 1,
+                      .version = "1"},
+                now_);
   }
 
   void add_process(Link link, ProcessId process) {
     server_->on_open(link, "here", now_);
-    introduce(*server_, link, Hello{.process = process, .version = "1"}, now_);
+    shake_hands(*server_, link, Hello{.process = process, .version = "1"}, now_);
     server_->on_message(link, Join{}, now_);
   }
 

@@ -15,17 +15,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Connection accept_client(const node::FileDescriptor& listener) {
+MessageStream accept_client(const node::FileDescriptor& listener) {
   node::FileDescriptor socket;
   while (!socket.valid())
     socket = node::FileDescriptor(
         ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  return Connection(std::move(socket));
+  return MessageStream(std::move(socket));
 }
 
 /// Reads until a message of this kind arrives, and returns it.
 template <typename Kind>
-Kind receive(Connection& from) {
+Kind receive(MessageStream& from) {
   std::optional<Kind> found;
   while (!found && !from.closed()) {
     from.write();
@@ -40,9 +40,9 @@ Kind receive(Connection& from) {
 
 /// Whether a client goes on after a challenge (none: null) and a welcome.
 bool trusts(const std::function<Challenge(const Hello&)>& challenge, bool& has_proved) {
-  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
   std::thread impostor([&] {
-    Connection client = accept_client(listener);
+    MessageStream client = accept_client(listener);
     const auto hello = receive<Hello>(client);
     if (challenge) client.send(challenge(hello));
     client.send(Welcome{1s, 1, false});
@@ -50,7 +50,7 @@ bool trusts(const std::function<Challenge(const Hello&)>& challenge, bool& has_p
   });
   bool trusted = true;
   try {
-    const TcpRendezvous client({.server = {"127.0.0.1", port_of(listener.get())},
+    const TcpRendezvous client({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
                                 .secret = make_secret(),
                                 .version = "1",
                                 .connect_timeout = 20s});
@@ -88,9 +88,9 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
 
 // It was on its way while this process met the others for the next session.
 TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
-  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
   std::thread server([&] {
-    Connection client = accept_client(listener);
+    MessageStream client = accept_client(listener);
     const auto hello = receive<Hello>(client);
     client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
     static_cast<void>(receive<Proof>(client));
@@ -102,7 +102,7 @@ TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
     }
     static_cast<void>(receive<Leave>(client));
   });
-  TcpRendezvous client({.server = {"127.0.0.1", port_of(listener.get())},
+  TcpRendezvous client({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
                         .secret = make_secret(),
                         .version = "1",
                         .connect_timeout = 20s});
@@ -115,16 +115,16 @@ TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
 
 TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {
   std::uint16_t port = 0;
-  { port = port_of(listen_at({"127.0.0.1", 0}).get()); }
-  EXPECT_THROW(static_cast<void>(connect_to({"127.0.0.1", port}, 100ms)), BackendError);
+  { port = transport::address_of(transport::listen_at({"127.0.0.1", 0}).get()).port; }
+  EXPECT_THROW(static_cast<void>(transport::connect_to({"127.0.0.1", port}, 100ms)), BackendError);
 }
 
 TEST(Endpoints, AreParsed) {
-  EXPECT_EQ(parse_endpoint("node1:4711").host, "node1");
-  EXPECT_EQ(parse_endpoint("[fd00::1]:80").host, "fd00::1");
-  EXPECT_EQ(to_string(parse_endpoint("[fd00::1]:80")), "[fd00::1]:80");
+  EXPECT_EQ(transport::parse_endpoint("node1:4711").host, "node1");
+  EXPECT_EQ(transport::parse_endpoint("[fd00::1]:80").host, "fd00::1");
+  EXPECT_EQ(to_string(transport::parse_endpoint("[fd00::1]:80")), "[fd00::1]:80");
   for (const char* const wrong : {"", "node1", ":80", "node1:", "node1:x", "node1:70000", "[]:80"})
-    EXPECT_THROW(static_cast<void>(parse_endpoint(wrong)), InvalidArgument) << wrong;
+    EXPECT_THROW(static_cast<void>(transport::parse_endpoint(wrong)), InvalidArgument) << wrong;
 }
 
 TEST(Secrets, AreReadAsTheyAreWritten) {

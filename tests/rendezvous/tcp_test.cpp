@@ -16,8 +16,8 @@
 
 #include "job_secret.hpp"
 #include "kolo/error.hpp"
-#include "rendezvous/tcp_rendezvous.hpp"
 #include "rendezvous/server/tcp_server.hpp"
+#include "rendezvous/tcp_rendezvous.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -38,13 +38,15 @@ class TcpRendezvousTest : public testing::Test {
     options.has_agents = false;
     options.hello_timeout = hello_timeout;
     options.start_timeout = 60s;
-    server_.emplace(options, Endpoint{"127.0.0.1", 0}, [this](LogLevel, const std::string& text) {
-      {
-        const std::lock_guard lock(mutex_);
-        notes_ += text + '\n';
-      }
-      if (on_stranger_ && text.find("an invalid message") != std::string::npos) on_stranger_();
-    });
+    server_.emplace(options, transport::Endpoint{"127.0.0.1", 0},
+                    [this](LogLevel, const std::string& text) {
+                      {
+                        const std::lock_guard lock(mutex_);
+                        notes_ += text + '\n';
+                      }
+                      if (on_stranger_ && text.find("an invalid message") != std::string::npos)
+                        on_stranger_();
+                    });
     client_ = {.server = {"127.0.0.1", server_->port()},
                .secret = make_secret(),
                .version = "1",
@@ -189,11 +191,11 @@ TEST_F(TcpRendezvousTest, AStoppedRankIsGivenUpOnceItIsReported) {
 }
 
 /// Sends these bytes and reads until the other side closes.
-void send_garbage(const Endpoint& to, const std::string& bytes) {
-  const node::FileDescriptor socket = connect_to(to, 10s);
+void send_garbage(const transport::Endpoint& to, const std::string& bytes) {
+  const node::FileDescriptor socket = transport::connect_to(to, 10s);
   static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   if (bytes == "scan") return;
-  Connection connection(node::FileDescriptor(::dup(socket.get())));
+  MessageStream connection(node::FileDescriptor(::dup(socket.get())));
   while (!connection.closed()) {
     connection.read([](const Message&) { return true; });
     std::this_thread::yield();
@@ -212,7 +214,7 @@ TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
       return right;
     });
   std::thread strangers([this] {
-    const Endpoint& to = client_.server;
+    const transport::Endpoint& to = client_.server;
     send_garbage(to, "GET / HTTP/1.1\r\nHost: kolo\r\n\r\n");
     send_garbage(to, "scan");
     send_garbage(to, "");
@@ -241,7 +243,7 @@ TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
   EXPECT_THAT(notes_, HasSubstr("use one version everywhere"));
 }
 
-// Their greetings are there before the server looks: none is thrown out for those behind it.
+// Their hellos are there before the server looks: none is thrown out for those behind it.
 TEST_F(TcpRendezvousTest, ManyRanksComeAtOnce) {
   constexpr int np = 300;
   begin(np);
@@ -252,7 +254,7 @@ TEST_F(TcpRendezvousTest, ManyRanksComeAtOnce) {
       rendezvous.leave();
       return true;
     });
-    scans.push_back(connect_to(client_.server, 20s));
+    scans.push_back(transport::connect_to(client_.server, 20s));
   }
   EXPECT_EQ(run().status, 0);
   EXPECT_THAT(statuses(), testing::Each(0));
@@ -260,7 +262,7 @@ TEST_F(TcpRendezvousTest, ManyRanksComeAtOnce) {
 
 TEST_F(TcpRendezvousTest, AStrangerDoesNotDelayTheEndOfTheJob) {
   begin(1, 60s);
-  const node::FileDescriptor stranger = connect_to(client_.server, 20s);
+  const node::FileDescriptor stranger = transport::connect_to(client_.server, 20s);
   fork_rank(0, [](TcpRendezvous& rendezvous) {
     rendezvous.join();
     rendezvous.leave();
@@ -276,7 +278,7 @@ TEST_F(TcpRendezvousTest, AStrangerDoesNotDelayTheEndOfTheJob) {
 // the call and the end of the rank wait for it.
 TEST_F(TcpRendezvousTest, ACallComesBeforeWhatItsCallerDoesNext) {
   begin(1, 60s);
-  const node::FileDescriptor stranger = connect_to(client_.server, 20s);
+  const node::FileDescriptor stranger = transport::connect_to(client_.server, 20s);
   const pid_t rank = fork_rank(0, [&](TcpRendezvous& rendezvous) {
     rendezvous.join();
     static_cast<void>(::send(stranger.get(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL));
@@ -342,12 +344,12 @@ std::string read_raw(int socket) {
 }
 
 // Whoever answers at one of the addresses that are tried can repeat what it hears to the server.
-TEST_F(TcpRendezvousTest, WhoAnswersAGreetingDoesNotLearnTheSecret) {
+TEST_F(TcpRendezvousTest, WhoAnswersAHelloDoesNotLearnTheSecret) {
   begin(1);
-  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
   std::thread victim([&] {
     ClientOptions options = client_;
-    options.server.port = port_of(listener.get());
+    options.server.port = transport::address_of(listener.get()).port;
     options.wanted_rank = 0;
     EXPECT_THROW(TcpRendezvous{options}, BackendError);
   });
@@ -355,13 +357,13 @@ TEST_F(TcpRendezvousTest, WhoAnswersAGreetingDoesNotLearnTheSecret) {
     node::FileDescriptor socket;
     while (!socket.valid())
       socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
-    const std::string greeting = read_raw(socket.get());
+    const std::string hello = read_raw(socket.get());
     socket = {};
-    EXPECT_FALSE(greeting.empty());
-    EXPECT_FALSE(shows_secret(greeting));
-    const node::FileDescriptor server = connect_to(client_.server, 20s);
-    EXPECT_EQ(::send(server.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(greeting.size()));
+    EXPECT_FALSE(hello.empty());
+    EXPECT_FALSE(shows_secret(hello));
+    const node::FileDescriptor server = transport::connect_to(client_.server, 20s);
+    EXPECT_EQ(::send(server.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(hello.size()));
     EXPECT_FALSE(shows_secret(read_raw(server.get())));
     server_->stop();
   });

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "job_secret.hpp"
 #include "rendezvous/codec.hpp"
-#include "rendezvous/proof.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -150,7 +150,7 @@ void World::do_send(const Send& send) {
 }
 
 void World::on_challenge(Link link, const Challenge& challenge) {
-  auto proof = Introduction(plan_.options.secret, hello().nonce).answer(challenge);
+  auto proof = make_proof(plan_.options.secret, hello().nonce, challenge);
   if (!proof) throw Violation("secret", "the server does not know it");
   if (channels_.at(link).owner == Channel::Owner::stranger) proof->proof.back() ^= std::byte{1};
   send_up(link, *proof);

@@ -25,14 +25,14 @@ void World::greet_as_agent(std::size_t index) {
   agent.heard = now_;
   agent.welcome = false;
   agent.link = open(Channel::Owner::agent, index, index);
-  Hello greeting = hello();
-  greeting.role = Role::agent;
-  greeting.process = index + 1;
-  greeting.host = greeting.machine = agent.host;
-  greeting.slots = agent.slots;
-  greeting.wanted_rank = static_cast<std::int32_t>(index);
-  greeting.job = agent.of_other_job ? "that" : plan_.options.job;
-  send_up(agent.link, greeting);
+  Hello message = hello();
+  message.role = Role::agent;
+  message.process = index + 1;
+  message.host = message.machine = agent.host;
+  message.slots = agent.slots;
+  message.wanted_rank = static_cast<std::int32_t>(index);
+  message.job = agent.of_other_job ? "that" : plan_.options.job;
+  send_up(agent.link, message);
 }
 
 void World::on_refusal(std::size_t index, const Refusal& refusal) {
@@ -189,12 +189,12 @@ void World::inject_into_host(const Fault& fault) {
 /// Somebody who does not know the secret, or says nothing, or too much too early.
 void World::stranger(const Fault& fault) {
   const Link link = open(Channel::Owner::stranger, 0, 0);
-  Hello greeting = hello();
-  greeting.role = fault.which % 2 == 0 ? Role::agent : Role::process;
-  greeting.slots = 4;
-  greeting.process = 1;
-  greeting.wanted_rank = 0;
-  if (fault.which % 5 == 0) send_up(link, greeting);
+  Hello message = hello();
+  message.role = fault.which % 2 == 0 ? Role::agent : Role::process;
+  message.slots = 4;
+  message.process = 1;
+  message.wanted_rank = 0;
+  if (fault.which % 5 == 0) send_up(link, message);
   if (fault.which % 5 == 1) send_up(link, Join{});
   if (fault.which % 5 == 2) send_up(link, End{0, ""});
   if (fault.which % 5 == 3) close_up(link);

@@ -39,12 +39,12 @@ void World::start_process(std::size_t host, ProcessId id, int wanted_rank) {
     Proc& process = processes_[index];
     if (process.ended) return;
     process.link = open(Channel::Owner::process, index, process.host);
-    Hello greeting = hello();
-    greeting.process = id;
-    greeting.host = agents_[process.host].host;
-    greeting.wanted_rank = wanted_rank;
-    greeting.pid = static_cast<std::int32_t>(index + 1);
-    send_up(process.link, greeting);
+    Hello message = hello();
+    message.process = id;
+    message.host = agents_[process.host].host;
+    message.wanted_rank = wanted_rank;
+    message.pid = static_cast<std::int32_t>(index + 1);
+    send_up(process.link, message);
   });
 }
 
@@ -250,9 +250,9 @@ void World::closed_out(std::size_t index) {
     return;
   }
   process.link = open(Channel::Owner::process, index, process.host);
-  Hello greeting = hello();
-  greeting.process = process.id;
-  send_up(process.link, greeting);
+  Hello message = hello();
+  message.process = process.id;
+  send_up(process.link, message);
   at(now_ + 30s, [this, index] { end_process(index, 1); });
 }
 

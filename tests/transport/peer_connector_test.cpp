@@ -137,7 +137,7 @@ class Eavesdropper {
   std::string heard_{};
 };
 
-TEST(PeerConnector, WhoHeardAnIntroductionCannotRepeatIt) {
+TEST(PeerConnector, WhoHeardAHandshakeCannotRepeatIt) {
   const Secret secret = make_secret(8);
   const Listeners listeners({loopback()});
   const SocketAddress& door = listeners.addresses().at(0);

@@ -15,6 +15,7 @@
 
 #include "transport/peer_connector.hpp"
 #include "transport/socket_transport.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolo::internal::transport {
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "server_search.hpp"
+#include "transport/machine.hpp"
 
 namespace kolorun {
 namespace {
@@ -55,7 +56,7 @@ node::FileDescriptor open_signals() {
   return node::FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-Agent::Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
+Agent::Agent(const Options& options, std::vector<transport::Endpoint> servers,
              std::function<void(int)> pass_signal, const node::FileDescriptor& signals)
     : options_(options),
       servers_(std::move(servers)),
@@ -120,12 +121,12 @@ void Agent::say(const std::string& text) const {
 
 // ---- the server ----
 
-rendezvous::Hello Agent::greeting() const {
+rendezvous::Hello Agent::make_hello() const {
   const Joining& joining = options_.joining;
   return {.role = rendezvous::Role::agent,
           .process = number_,
-          .host = joining.host.empty() ? rendezvous::host_name() : joining.host,
-          .machine = joining.host.empty() ? rendezvous::machine_name() : "",
+          .host = joining.host.empty() ? transport::host_name() : joining.host,
+          .machine = joining.host.empty() ? transport::machine_name() : "",
           .pid = ::getpid(),
           // Ranks are numbered by host, starting with the server's host.
           .wanted_rank = pass_signal_ ? 0 : joining.order,
@@ -149,7 +150,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
   };
   std::optional<FoundServer> found =
       find_server({.addresses = servers_,
-                   .hello = greeting(),
+                   .hello = make_hello(),
                    .secret = options_.server.secret,
                    .timeout = timeout,
                    .no_server = no_server_,
@@ -161,7 +162,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
   looked_ = Clock::now();
   lease_ = std::clamp<std::chrono::nanoseconds>(found->welcome.lease, 100ms, 1h);
   connection_.emplace(std::move(found->connection));
-  rendezvous::tune(connection_->descriptor(), lease_);
+  transport::tune(connection_->descriptor(), lease_);
   heard_ = sent_ = Clock::now();
   removing_ = false;
   receive();
@@ -177,14 +178,14 @@ void Agent::receive() {
   });
   if (connection_->closed() && !status_)
     lose_server(fmt::format("the rendezvous server at {} is gone: {}",
-                            rendezvous::to_string(server_), connection_->reason()),
+                            transport::to_string(server_), connection_->reason()),
                 /*kills=*/false);
 }
 
 void Agent::take(const rendezvous::Message& message) {
   if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message)) {
     end_all(1, fmt::format("the rendezvous server at {} refuses this host: {}",
-                           rendezvous::to_string(server_), refusal->reason));
+                           transport::to_string(server_), refusal->reason));
   } else if (const auto* signal = std::get_if<rendezvous::Signal>(&message)) {
     if (!pass_signal_) end_by_signal(signal->number);
   } else if (status_) {
@@ -228,7 +229,7 @@ void Agent::keep_alive() {
   if (const auto gap = now - std::exchange(looked_, now); gap > lease_ / 4) heard_ += gap;
   if (now - heard_ > lease_ / 2) {
     lose_server(fmt::format("the rendezvous server at {} sent nothing for {:.1f} s",
-                            rendezvous::to_string(server_),
+                            transport::to_string(server_),
                             std::chrono::duration<double>(now - heard_).count()),
                 /*kills=*/true);
   } else if (now - sent_ >= lease_ / 8) {

@@ -17,7 +17,7 @@
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
 #include "output.hpp"
-#include "rendezvous/connection.hpp"
+#include "rendezvous/message_stream.hpp"
 
 namespace kolorun {
 
@@ -36,10 +36,9 @@ inline constexpr const char* ignored_stop =
 
 class Agent {
  public:
-  /// `servers`: possible addresses of the server. `pass_signal`: passes a signal to the agents of
-  /// all hosts; set if the server is in this process, and then a signal that ends kolorun ends the
-  /// job instead of this host only.
-  Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
+  /// `servers`: addresses at which the server may be. `pass_signal`: to the agents of other hosts,
+  /// if the server is in this process; then a signal to end means the job, not this host.
+  Agent(const Options& options, std::vector<transport::Endpoint> servers,
         std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 
   /// Lets the agent become the server while it searches for its first one. `serve` starts a server
@@ -64,7 +63,7 @@ class Agent {
   };
 
   // agent.cpp: the server, and signals
-  [[nodiscard]] rendezvous::Hello greeting() const;
+  [[nodiscard]] rendezvous::Hello make_hello() const;
   void connect(std::chrono::nanoseconds timeout);
   [[nodiscard]] bool connected() const { return connection_ && !connection_->closed(); }
   void wait();
@@ -96,14 +95,14 @@ class Agent {
   void kill_due();
 
   const Options& options_;
-  std::vector<rendezvous::Endpoint> servers_;
+  std::vector<transport::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
   std::function<std::function<void(int)>(std::string&)> serve_{};
   std::string no_server_{};  // why this process has no server
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
-  std::optional<rendezvous::Connection> connection_{};
-  rendezvous::Endpoint server_{};  // address of the server that was found
+  std::optional<rendezvous::MessageStream> connection_{};
+  transport::Endpoint server_{};  // where it was found
   std::chrono::nanoseconds lease_;
   Clock::time_point heard_{};
   Clock::time_point sent_{};

@@ -40,7 +40,7 @@ void signal_group(pid_t leader, int signal) {
 std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) const {
   const int port = server_.port;
   std::vector<std::string> variables{
-      fmt::format("{}={}", rendezvous::server_variable, rendezvous::to_string(server_)),
+      fmt::format("{}={}", rendezvous::server_variable, transport::to_string(server_)),
       fmt::format("{}={}", rendezvous::secret_variable, rendezvous::to_hex(options_.server.secret)),
       fmt::format("{}={}", rendezvous::process_variable, launch.process),
       fmt::format("LOCAL_RANK={}", launch.local_rank),

@@ -96,7 +96,7 @@ int slots_of(const std::vector<Host>& hosts) {
 void fill_rendezvous(const Flags& flags, Options& options) {
   if (flags.rendezvous.empty()) return;
   try {
-    options.rendezvous = rendezvous::parse_endpoint(flags.rendezvous);
+    options.rendezvous = transport::parse_endpoint(flags.rendezvous);
   } catch (const kolo::Error& error) {
     throw UsageError(fmt::format("--rendezvous: {}", error.what()));
   }

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "options.hpp"
+#include "transport/machine.hpp"
 #include "transport/socket_address.hpp"
 #include "transport/sockets.hpp"
 
@@ -112,7 +113,7 @@ std::vector<Host> read_hostfile(const std::string& path) {
 bool is_address(const std::string& name) { return address_of(name).family != AF_UNSPEC; }
 
 bool is_this_host(const std::string& name) {
-  const std::string own = rendezvous::host_name();
+  const std::string own = transport::host_name();
   if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
   const transport::SocketAddress address = address_of(name);
   if (address.family == AF_UNSPEC) return false;

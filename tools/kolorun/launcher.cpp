@@ -77,13 +77,13 @@ Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
   const bool discovers = !options.discovery_script.empty();
   const bool all_here = !discovers && std::ranges::all_of(hosts, is_this_host, &Host::name);
   const std::string here = all_here ? "127.0.0.1" : "";
-  serving_ = std::make_unique<Serving>(options,
-                                       options.rendezvous.value_or(rendezvous::Endpoint{here, 0}));
+  serving_ =
+      std::make_unique<Serving>(options, options.rendezvous.value_or(transport::Endpoint{here, 0}));
   const std::uint16_t port = serving_->port();
   if (options.rendezvous) {
-    addresses_.push_back(rendezvous::to_string({options.rendezvous->host, port}));
+    addresses_.push_back(transport::to_string({options.rendezvous->host, port}));
   } else if (all_here) {
-    addresses_.push_back(rendezvous::to_string({here, port}));
+    addresses_.push_back(transport::to_string({here, port}));
   } else {
     // ssh knows the address by which the other host reaches this one.
     if (options.network_interface.empty()) addresses_.push_back(fmt::format("ssh:{}", port));

@@ -148,7 +148,7 @@ std::string Launcher::master() const {
   const Remote& first = remotes_.front();
   if (!first.local) return first.host.name.substr(first.host.name.find('@') + 1);
   for (const std::string& address : addresses_)
-    if (!address.starts_with("ssh:")) return rendezvous::parse_endpoint(address).host;
+    if (!address.starts_with("ssh:")) return transport::parse_endpoint(address).host;
   return "127.0.0.1";
 }
 

@@ -26,6 +26,7 @@
 #include "output.hpp"
 #include "serving.hpp"
 #include "ticket.hpp"
+#include "transport/machine.hpp"
 
 namespace kolorun {
 namespace {
@@ -37,14 +38,14 @@ void enter_directory(const std::string& path) {
   if (!path.empty()) std::filesystem::current_path(path, error);
   if (error)
     throw std::runtime_error(fmt::format("the directory of the processes, {}, on host {}: {}", path,
-                                         rendezvous::host_name(), error.message()));
+                                         transport::host_name(), error.message()));
 }
 
 /// Starts the server if it can run in this process. Otherwise `problem` has the reason: another
 /// kolorun may be the server, on this host or another.
 std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& problem) {
   if (!options.rendezvous)
-    return std::make_unique<Serving>(options, rendezvous::Endpoint{"127.0.0.1", 0});
+    return std::make_unique<Serving>(options, transport::Endpoint{"127.0.0.1", 0});
   try {
     return std::make_unique<Serving>(options, *options.rendezvous);
   } catch (const kolo::BackendError& error) {
@@ -79,9 +80,9 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
   enter_directory(options.wdir);
   std::string no_server;
   std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
-  const rendezvous::Endpoint server =
-      options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
-  bool is_ending = false;  // a signal ends the job
+  const transport::Endpoint server =
+      options.rendezvous ? *options.rendezvous : transport::Endpoint{"127.0.0.1", serving->port()};
+  bool is_ending = false;  // by a signal
   const std::function<void(int)> pass_signal = [&](int signal) {
     serving->pass_signal(signal);
     is_ending |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
@@ -101,13 +102,13 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
   return serving && whole ? report(wait_for_agents(*serving, signals)) : status;
 }
 
-/// The possible addresses of the server.
-std::vector<rendezvous::Endpoint> addresses_in(const Joining& joining) {
+/// The addresses at which the server may be.
+std::vector<transport::Endpoint> addresses_in(const Joining& joining) {
   constexpr std::string_view by_ssh = "ssh:";
-  std::vector<rendezvous::Endpoint> addresses;
+  std::vector<transport::Endpoint> addresses;
   for (const std::string& address : joining.servers) {
     if (!address.starts_with(by_ssh)) {
-      addresses.push_back(rendezvous::parse_endpoint(address));
+      addresses.push_back(transport::parse_endpoint(address));
       continue;
     }
     // ssh sets SSH_CONNECTION, which starts with the client's address.

@@ -14,6 +14,7 @@
 namespace kolorun {
 
 namespace rendezvous = kolo::internal::rendezvous;
+namespace transport = kolo::internal::transport;
 
 class UsageError : public std::runtime_error {
  public:
@@ -35,11 +36,11 @@ struct Joining {
 
 struct Options {
   rendezvous::ServerOptions server{};
-  std::optional<rendezvous::Endpoint> rendezvous{};  // empty: all processes are on this host
-  int slots = 1;                                     // slots of this host
-  std::vector<Host> hosts{};                         // hosts on which agents are started
-  std::string discovery_script{};                    // command that prints the hosts
-  std::vector<std::string> rsh{};                    // command that starts agents
+  std::optional<transport::Endpoint> rendezvous{};  // none: all processes are on this host
+  int slots = 1;                                    // of this host
+  std::vector<Host> hosts{};                        // on which agents are to be started
+  std::string discovery_script{};                   // prints them
+  std::vector<std::string> rsh{};                   // by this command
   std::string network_interface{};
   std::string wdir{};
   bool tag_output = false;

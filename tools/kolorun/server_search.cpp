@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/proof.hpp"
+#include "rendezvous/challenge.hpp"
 
 namespace kolorun {
 namespace {
@@ -30,12 +30,13 @@ struct Answer {
   rendezvous::Refusal refusal{};
 };
 
-Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
+Answer greet(const transport::Endpoint& at, rendezvous::Hello hello,
              const rendezvous::Secret& secret, nanoseconds patience) {
-  FoundServer found{rendezvous::Connection(rendezvous::connect_to(at, patience)), at, {}};
-  rendezvous::Introduction introduction(secret);
-  rendezvous::tune(found.connection.descriptor(), silence);
-  hello.nonce = introduction.nonce();
+  FoundServer found{rendezvous::MessageStream(transport::connect_to(at, patience)), at, {}};
+  const auto handshake = transport::make_job_handshake(
+      transport::Handshake::Side::caller, secret, transport::draw_nonce(rendezvous::nonce_bytes));
+  transport::tune(found.connection.descriptor(), silence);
+  hello.nonce = handshake->begin();
   found.connection.send(hello);
   Answer answer;
   bool answered = false;
@@ -44,13 +45,13 @@ Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
     if (left <= 0ms)
       throw kolo::BackendError(
-          fmt::format("{} does not answer as a rendezvous server", rendezvous::to_string(at)));
+          fmt::format("{} does not answer as a rendezvous server", transport::to_string(at)));
     pollfd waits{.fd = found.connection.descriptor(), .events = POLLIN, .revents = 0};
     ::poll(&waits, 1, static_cast<int>(left.count()));
     // Messages after the welcome are for the agent.
     found.connection.read([&](const rendezvous::Message& message) {
       if (const auto* challenge = std::get_if<rendezvous::Challenge>(&message))
-        if (const auto proof = introduction.answer(*challenge)) {
+        if (const auto proof = prove(*handshake, *challenge)) {
           found.connection.send(*proof);
           return true;
         }
@@ -58,7 +59,7 @@ Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
       if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message))
         answer.refusal = *refusal;
       else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message);
-               welcome == nullptr || !introduction.is_trusted())
+               welcome == nullptr || !handshake->is_trusted())
         answer.refusal.reason =
             "the server at this address does not know this job's secret; check the host, port and "
             "secret";
@@ -69,7 +70,7 @@ Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
   }
   if (!answered)
     throw kolo::BackendError(
-        fmt::format("{}: {}", rendezvous::to_string(at), found.connection.reason()));
+        fmt::format("{}: {}", transport::to_string(at), found.connection.reason()));
   if (answer.refusal.reason.empty()) answer.server = std::move(found);
   return answer;
 }
@@ -82,9 +83,9 @@ class Reasons {
 
   void begin_round() { refusal_.reset(); }
   void add(const std::string& error) { reason_ = error; }
-  void add(const rendezvous::Endpoint& at, const rendezvous::Refusal& refusal) {
+  void add(const transport::Endpoint& at, const rendezvous::Refusal& refusal) {
     reason_ = fmt::format("the rendezvous server at {} refuses this host: {}",
-                          rendezvous::to_string(at), refusal.reason);
+                          transport::to_string(at), refusal.reason);
     refusal_ = refusal;
   }
   /// Throws if a server has refused the agent for good in this round.
@@ -116,7 +117,7 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
   Reasons reasons(search.may_be_put_off ? search.timeout : nanoseconds(0));
   while (true) {
     reasons.begin_round();
-    for (const rendezvous::Endpoint& at : search.addresses) {
+    for (const transport::Endpoint& at : search.addresses) {
       if (!search.goes_on()) return std::nullopt;
       const nanoseconds left = until - steady_clock::now();
       try {

@@ -8,22 +8,23 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/connection.hpp"
+#include "rendezvous/message_stream.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolorun {
 
 namespace rendezvous = kolo::internal::rendezvous;
+namespace transport = kolo::internal::transport;
 
 /// A server that knows the secret and has accepted the agent.
 struct FoundServer {
-  rendezvous::Connection connection;
-  rendezvous::Endpoint at;
+  rendezvous::MessageStream connection;
+  transport::Endpoint at;
   rendezvous::Welcome welcome;
 };
 
 struct ServerSearch {
-  const std::vector<rendezvous::Endpoint>& addresses;
+  const std::vector<transport::Endpoint>& addresses;
   rendezvous::Hello hello;
   rendezvous::Secret secret;
   std::chrono::nanoseconds timeout;

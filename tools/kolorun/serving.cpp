@@ -11,19 +11,17 @@
 namespace kolorun {
 namespace {
 
-/// The address to listen at. Debian's /etc/hosts maps a host's own name to a loopback address,
-/// which other hosts cannot reach, so the server listens at all addresses if the name is this
-/// host's.
-rendezvous::Endpoint to_listen_at(const rendezvous::Endpoint& at) {
+/// Debian's /etc/hosts has a loopback address for a host's own name. Others do not come there.
+transport::Endpoint to_listen_at(const transport::Endpoint& at) {
   const bool is_name =
       !at.host.empty() && at.host.find("localhost") == std::string::npos && !is_address(at.host);
-  const bool is_own = is_name && (is_this_host(at.host) || rendezvous::is_loopback(at.host));
-  return is_own ? rendezvous::Endpoint{"", at.port} : at;
+  const bool is_own = is_name && (is_this_host(at.host) || transport::is_loopback(at.host));
+  return is_own ? transport::Endpoint{"", at.port} : at;
 }
 
 }  // namespace
 
-Serving::Serving(const Options& options, const rendezvous::Endpoint& at)
+Serving::Serving(const Options& options, const transport::Endpoint& at)
     : server_(options.server, to_listen_at(at),
               [verbose = options.verbose](kolo::internal::LogLevel level, const std::string& text) {
                 if (verbose || level >= kolo::internal::LogLevel::warning)

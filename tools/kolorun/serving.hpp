@@ -19,8 +19,8 @@ namespace node = kolo::internal::node;
 /// Runs the server in a thread of its own.
 class Serving {
  public:
-  /// Starts the server. Throws BackendError if it cannot listen.
-  Serving(const Options& options, const rendezvous::Endpoint& at);
+  /// Throws BackendError.
+  Serving(const Options& options, const transport::Endpoint& at);
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;
   ~Serving();

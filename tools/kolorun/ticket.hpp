@@ -11,6 +11,7 @@
 namespace kolorun {
 
 namespace rendezvous = kolo::internal::rendezvous;
+namespace transport = kolo::internal::transport;
 
 struct Ticket {
   rendezvous::Secret secret{};

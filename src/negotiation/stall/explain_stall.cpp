@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/format.hpp"
-#include "base/nearest_name.hpp"
 #include "negotiation/stall/explain.hpp"
 
 namespace kolo::internal::negotiation {

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "rendezvous/proof.hpp"
+#include "rendezvous/challenge.hpp"
 
 namespace kolo::internal::rendezvous {
 
@@ -29,7 +29,7 @@ void Connections::open(Link link, const std::string& from, Time now) {
                  now);
     close(*evicted);
   }
-  peers_.emplace(link, Peer{.from = from});
+  peers_[link].from = from;
   strangers_.emplace(link, now);
 }
 
@@ -46,7 +46,7 @@ std::optional<Hello> Connections::identify(Link link, const Message& message, Ti
     challenge(link, *hello);
   else if (!peer.hello)
     refuse(link, "its first message is not a hello", now);
-  else if (proof != nullptr && is_proof(*proof, options_.secret, peer.hello->nonce, peer.nonce))
+  else if (proof != nullptr && accepts(*peer.handshake, *proof))
     return peer.hello;
   else
     refuse(link, "the secret is wrong", now);
@@ -58,8 +58,9 @@ void Connections::challenge(Link link, const Hello& hello) {
   for (std::byte& byte : nonce) byte = static_cast<std::byte>(random_());
   Peer& peer = peers_.at(link);
   peer.hello = hello;
-  peer.nonce = nonce;
-  actions_.send(link, make_challenge(options_.secret, hello.nonce, nonce));
+  peer.handshake =
+      make_job_handshake(transport::Handshake::Side::callee, options_.secret, std::move(nonce));
+  actions_.send(link, rendezvous::challenge(*peer.handshake, hello));
 }
 
 void Connections::admit(Link link, Role role, ProcessId process) {
@@ -95,10 +96,10 @@ std::optional<Time> Connections::next_time() const {
 std::optional<Peer> Connections::drop(Link link, const std::string& reason, Time now) {
   const auto found = peers_.find(link);
   if (found == peers_.end()) return std::nullopt;
-  const Peer peer = found->second;
+  Peer peer = std::move(found->second);
   peers_.erase(found);
   strangers_.erase(link);
-  if (peer.role) return peer;
+  if (peer.role) return std::optional(std::move(peer));
   note_refusal(peer.from, peer.hello ? "the secret is wrong, or it gave up: " + reason : reason,
                now);
   return std::nullopt;

@@ -20,8 +20,8 @@ namespace kolo::internal::rendezvous {
 struct Peer {
   std::string from;              // the address, for people
   std::optional<Hello> hello{};  // the server has answered it with a challenge
-  Bytes nonce{};                 // the nonce of that challenge
-  std::optional<Role> role{};    // none: a stranger
+  std::unique_ptr<transport::Handshake> handshake{};
+  std::optional<Role> role{};  // none: a stranger
   ProcessId process = 0;
 };
 

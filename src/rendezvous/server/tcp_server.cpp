@@ -40,13 +40,13 @@ std::function<std::uint64_t()> system_random() {
 
 }  // namespace
 
-TcpServer::TcpServer(const ServerOptions& options, const Endpoint& at,
+TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
                      std::function<void(LogLevel, const std::string&)> write_note)
     : silence_(options.lease),
       server_(options, system_random()),
       write_note_(std::move(write_note)),
-      listener_(listen_at(at)),
-      port_(port_of(listener_.get())),
+      listener_(transport::listen_at(at)),
+      port_(transport::address_of(listener_.get()).port),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void TcpServer::stop() {
@@ -137,8 +137,7 @@ void TcpServer::wait() {
 void TcpServer::accept_all() {
   accepts_ = true;
   for (int i = 0; i < max_accepts; ++i) {
-    node::FileDescriptor socket(
-        ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    node::FileDescriptor socket = transport::accept_connection(listener_.get());
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       accepts_ = errno == EAGAIN || errno == EWOULDBLOCK;
@@ -149,11 +148,11 @@ void TcpServer::accept_all() {
                                 std::generic_category().message(errno), clients_.size()));
       return;
     }
-    tune(socket.get(), silence_);
-    const std::string from = peer_name(socket.get());
+    transport::tune(socket.get(), silence_);
+    const std::string from = transport::peer_name(socket.get());
     const Link link = ++last_link_;
-    clients_.emplace(link, Client{.connection = Connection(std::move(socket), max_greeting)});
-    // It may have introduced itself meanwhile.
+    clients_.emplace(link, Client{.connection = MessageStream(std::move(socket), max_handshake)});
+    // Its proof may have come meanwhile.
     if (const auto evicted = server_.next_evicted()) serve(*evicted);
     server_.on_open(link, from, now());
     carry_out();
@@ -183,18 +182,18 @@ void TcpServer::serve(Link link) {
 
 void TcpServer::carry_out() {
   std::shared_ptr<const Message> last;
-  Frame frame;  // of it
+  transport::SharedBytes encoded;  // the last message
   for (const Action& action : server_.take()) {
     if (const auto* send = std::get_if<Send>(&action)) {
       const auto found = clients_.find(send->link);
       if (found == clients_.end()) continue;
-      if (last != send->message) frame = make_frame(*send->message);
+      if (last != send->message) encoded = std::make_shared<const Bytes>(encode(*send->message));
       last = send->message;
-      found->second.connection.send(frame);
-      // Who is welcome may say more than a stranger.
+      found->second.connection.send(encoded);
+      // A peer that is welcome may send longer messages than a stranger.
       if (std::holds_alternative<Welcome>(*last)) {
         found->second.welcome = true;
-        found->second.connection.set_max_bytes(max_payload + max_greeting);
+        found->second.connection.set_max_bytes(max_payload + max_handshake);
       }
     } else if (const auto* close = std::get_if<Close>(&action)) {
       const auto found = clients_.find(close->link);

@@ -16,7 +16,7 @@
 
 #include "node/file_descriptor.hpp"
 #include "node/not_inherited.hpp"
-#include "rendezvous/connection.hpp"
+#include "rendezvous/message_stream.hpp"
 #include "rendezvous/server/server.hpp"
 #include "transport/sockets.hpp"
 
@@ -32,7 +32,7 @@ struct JobEnd {
 class TcpServer {
  public:
   /// Listens from now on. `write_note` gets what people should know. Throws BackendError.
-  TcpServer(const ServerOptions& options, const Endpoint& at,
+  TcpServer(const ServerOptions& options, const transport::Endpoint& at,
             std::function<void(LogLevel, const std::string&)> write_note);
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
@@ -49,7 +49,7 @@ class TcpServer {
   using Clock = std::chrono::steady_clock;
 
   struct Client {
-    Connection connection;
+    MessageStream connection;
     bool welcome = false;
     bool closing = false;  // once what was sent has left, or `until`
     Time until{};

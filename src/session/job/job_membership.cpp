@@ -42,14 +42,14 @@ ClientOptions options_without_server(const ServerlessJob& job) {
           .wanted_rank = job.rank,
           .version = std::string(version),
           .connect_timeout = start_timeout,
-          .while_connecting = [at = rendezvous::Endpoint{job.host, job.port}, said = false,
+          .while_connecting = [at = transport::Endpoint{job.host, job.port}, said = false,
                                begin = std::chrono::steady_clock::now()]() mutable {
             if (said || std::chrono::steady_clock::now() - begin < patience_with_server) return;
             said = true;
             log(LogLevel::warning,
                 fmt::format("no answer yet from {}, where rank 0 listens; the next {} s are for it "
                             "to start",
-                            rendezvous::to_string(at),
+                            transport::to_string(at),
                             std::chrono::seconds(start_timeout - patience_with_server).count()));
           }};
 }

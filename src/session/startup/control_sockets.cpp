@@ -2,13 +2,11 @@
 #include "session/startup/control_sockets.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -48,14 +46,6 @@ std::vector<int> find_callees(const Topology& topology, const MemoryVerdict& mem
 }
 
 }  // namespace
-
-std::uint64_t find_machine() {
-  std::string boot;
-  struct ::stat space {};
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  if (!std::getline(file, boot) || ::stat("/proc/self/ns/net", &space) != 0) return 0;
-  return std::hash<std::string>()(fmt::format("{} {} {}", boot, space.st_dev, space.st_ino));
-}
 
 bool refuses_sockets(const ControlInterface& interface) { return interface.value == "none"; }
 

@@ -17,10 +17,6 @@ namespace kolo::internal::session {
 /// True if the setting does without sockets.
 [[nodiscard]] bool refuses_sockets(const ControlInterface& interface);
 
-/// The kernel and the network namespace: loopback is the same for all that are in both. 0: not
-/// known.
-[[nodiscard]] std::uint64_t find_machine();
-
 /// Where this rank can be called, the best address first. `loopback_is_enough`: all ranks that call
 /// are known to have the same. Throws InvalidArgument, with the setting's name and value, if it
 /// cannot be used here.

@@ -25,6 +25,7 @@
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/data_network.hpp"
 #include "session/startup/gather.hpp"
+#include "transport/machine.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -116,7 +117,7 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options, const Over
     prepare_memory(own, position, world.size());
     attempt(problem, [&] {
       ::gethostname(record.host.data(), record.host.size() - 1);
-      record.machine = find_machine();
+      record.machine = transport::loopback_number();
       if (world.rank() == 0) fill_terms(own.settings, record);
     });
     open_listeners(own, position, world.size(), problem);
