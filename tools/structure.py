@@ -9,6 +9,9 @@
 
 --revision REVISION (may be repeated) measures commits instead of the working tree, one column each.
 
+The check has limits, too: a folder holds at most 25 source files, a class lives in at most two .cpp
+files, a function has at most 44 lines, and a public header at most 300.
+
 The table has one row per folder: the folder, what lives there, and the folders that its files may
 include. A folder is named by its path below src/, or by its whole path below include/. The rows
 stand in the order of the folders: a folder may only include folders of earlier rows.
@@ -32,6 +35,11 @@ import tarfile
 TABLE = "docs/architecture.md"
 SOURCES = (".hpp", ".cpp", ".cu", ".fbs", ".hpp.in")
 
+MAX_FILES = 25  # of a folder
+MAX_CPP_FILES = 2  # of a class
+MAX_FUNCTION = 44  # lines
+MAX_PUBLIC_HEADER = 300  # lines
+
 # The only files that a build without MPI leaves out, so that no others may include mpi.h, not even by way
 # of a header.
 MPI = re.compile(
@@ -46,6 +54,9 @@ TOKEN = re.compile(
     r"""|R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)\""""
     r"""|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Za-z_])(?:u8|[uUL])?'(?:\\.|[^'\\\n])+'""",
     re.DOTALL | re.VERBOSE)
+# The head of a member function outside of its class, and the class's name with those around it.
+MEMBER = re.compile(r"^(?:[\w:<>,&*\[\] ]+[ *&])?((?:[A-Z]\w*(?:<[^<>()]*>)?::)+)~?[\w]+ ?\(", re.MULTILINE)
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
 
 
@@ -253,7 +264,36 @@ def check(tree):
     errors += [f"folders that include each other: {', '.join(cycle)}" for cycle in cycles(arrows)]
     errors += [f"{cycle[0]}:1: files that include each other: {', '.join(cycle)}"
                for cycle in cycles(tree.file_edges())]
-    return errors + check_mpi(tree)
+    return errors + check_mpi(tree) + check_sizes(tree)
+
+
+def files_of_classes(tree):
+    """The .cpp files that define members of each class."""
+    files = collections.defaultdict(set)
+    for path, code in tree.code.items():
+        if path.endswith((".cpp", ".cu")):
+            namespace = NAMESPACE.search(code)
+            for match in MEMBER.finditer(code):
+                name = re.sub(r"<.*?>", "", match[1]).removesuffix("::")
+                files[f"{namespace[1]}::{name}" if namespace else name].add(path)
+    return files
+
+
+def check_sizes(tree):
+    errors = []
+    for folder, count in sorted(collections.Counter(map(folder_of, tree.code)).items()):
+        if count > MAX_FILES:
+            errors.append(f"{folder}: {count} source files; at most {MAX_FILES}: which rooms does it hold?")
+    for name, paths in sorted(files_of_classes(tree).items()):
+        if len(paths) > MAX_CPP_FILES:
+            errors.append(f"{min(paths)}: {name} lives in {len(paths)} files ({', '.join(sorted(paths))}); "
+                          f"at most {MAX_CPP_FILES}: split the class by its members")
+    errors += [f"{path}:{line}: a function of {lines} lines; at most {MAX_FUNCTION}: {head}"
+               for lines, path, line, head in functions(tree) if lines > MAX_FUNCTION]
+    errors += [f"{path}: {text.count(chr(10))} lines; a public header has at most {MAX_PUBLIC_HEADER}"
+               for path, text in sorted(tree.files.items())
+               if path.startswith("include/") and text.count("\n") > MAX_PUBLIC_HEADER]
+    return errors
 
 
 def check_mpi(tree):
@@ -331,7 +371,12 @@ def measures(tree):
         ("folders that are not in the table", sum(place is None for place in places.values())),
         ("folders in include cycles", sum(map(len, in_cycles))),
         ("files in include cycles", sum(map(len, cycles(tree.file_edges())))),
+        ("source files of the largest folder", max(collections.Counter(map(folder_of, code)).values(), default=0)),
+        ("classes in more than two .cpp files",
+         sum(len(paths) > MAX_CPP_FILES for paths in files_of_classes(tree).values())),
         ("public headers", sum(path.startswith("include/") for path in code)),
+        ("longest public header, lines",
+         max((text.count("\n") for path, text in tree.files.items() if path.startswith("include/")), default=0)),
     ]
 
 

@@ -100,6 +100,45 @@ class Check(unittest.TestCase):
         self.assertEqual(len(self.errors(table=None)), 1)
 
 
+class Sizes(unittest.TestCase):
+    def errors(self, changes):
+        return structure.check(tree(changes))
+
+    def test_refuses_a_folder_of_too_many_files(self):
+        files = {f"src/base/part_{number}.cpp": "int part();\n" for number in range(structure.MAX_FILES)}
+        self.assertEqual(self.errors(files),
+                         ["base: 26 source files; at most 25: which rooms does it hold?"])
+        del files["src/base/part_0.cpp"]
+        self.assertEqual(self.errors(files), [])
+
+    def test_refuses_a_class_in_three_files(self):
+        def member(name):
+            return f"namespace kolo {{\n\nconst std::vector<int>& Engine::{name}(int x) {{\n  return x;\n}}\n}}\n"
+        files = {f"src/engine/{name}.cpp": member(name) for name in ("start", "stop")}
+        self.assertEqual(self.errors(files), [])
+        # A constructor, a member of a template, and a destructor belong to their classes.
+        for text in ("Engine::Engine(int x) {}\n", "Engine::~Engine() {}\n", "Engine<T>::Engine() {}\n"):
+            errors = self.errors({**files, "src/engine/other.cpp": "namespace kolo {\n" + text + "}\n"})
+            self.assertEqual(len(errors), 1, text)
+            self.assertIn("kolo::Engine lives in 3 files", errors[0])
+
+    def test_tells_classes_of_one_name_apart(self):
+        files = {f"src/engine/{name}.cpp": f"namespace {name} {{\nvoid Engine::run() {{}}\n}}\n" for name in "abc"}
+        self.assertEqual(self.errors(files), [])
+        nested = {f"src/engine/{name}.cpp": f"namespace a {{\nvoid {name}::State::run() {{}}\n}}\n" for name in "ABC"}
+        self.assertEqual(self.errors(nested), [])
+
+    def test_refuses_a_long_function(self):
+        body = "  work();\n" * structure.MAX_FUNCTION
+        errors = self.errors({"src/base/long.cpp": "void run() {\n" + body + "}\n"})
+        self.assertEqual(len(errors), 1)
+        self.assertIn("a function of 46 lines; at most 44", errors[0])
+
+    def test_refuses_a_long_public_header(self):
+        errors = self.errors({"include/kolo/long.hpp": "#pragma once\n" + "// text\n" * 300})
+        self.assertEqual(errors, ["include/kolo/long.hpp: 301 lines; a public header has at most 300"])
+
+
 class Measure(unittest.TestCase):
     def test_counts_code_lines(self):
         text = ('// comment\n\nint a;  // after code\n/* over\n   lines */ int b;\n'
