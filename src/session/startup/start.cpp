@@ -259,6 +259,14 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
                                     memory.verdict.sharing_node_of(topology));
 }
 
+/// Has the session ask the job's server for interruptions, and report awaited ranks to it.
+void watch_membership(CpuLinks& links) {
+  links.watch([] { return this_job().membership.find_interruption(); },
+              [](const RankSet& ranks, const std::string& reason) {
+                this_job().membership.report_awaited(ranks, reason);
+              });
+}
+
 }  // namespace
 
 // The ranks agree four times: on their records, on who shares memory, on the connections between
@@ -289,6 +297,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   if (topology.rank == 0) log_misspelled_variables();
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
+
   CpuLinks* links = nullptr;  // the engine's
   std::shared_ptr<Engine> engine;
   std::string problem;
@@ -302,11 +311,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
   world.settle();
-  if (!has_mpi)
-    links->watch([] { return this_job().membership.find_interruption(); },
-                 [](const RankSet& ranks, const std::string& reason) {
-                   this_job().membership.report_awaited(ranks, reason);
-                 });
+  if (!has_mpi) watch_membership(*links);
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
