@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of all backends share. Which one it is decides the file that is linked.
+// The fixture of tests that run on several backends. The factory that is linked chooses the
+// backend.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "tensors.hpp"
 
 namespace kolo::internal::backend {
 
-/// Collective over `comm`, which outlives it.
-[[nodiscard]] std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes);
+/// The names of the ways to set up the backend, such as layouts of the ranks on hosts. Most
+/// backends have one.
+[[nodiscard]] std::vector<std::string> variants(int ranks);
+/// Collective over `comm`, which outlives the backend. `variant` is an index into `variants`.
+[[nodiscard]] std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes,
+                                                    std::size_t variant = 0);
 [[nodiscard]] std::int64_t default_piece_bytes();
-/// More than any tensor of these tests has.
+/// Larger than any tensor of these tests.
 [[nodiscard]] std::int64_t large_piece_bytes();
 
 class BackendTest : public testing::Test {
@@ -39,7 +47,7 @@ class BackendTest : public testing::Test {
     MPI_Comm_free(&comm_);
   }
 
-  /// Without members, among all ranks. Every rank calls this equally often.
+  /// A batch of all ranks without tensors. Every rank calls this equally often.
   [[nodiscard]] Batch batch_of(Descriptor kind) {
     Batch batch;
     batch.kind = std::move(kind);
@@ -67,8 +75,21 @@ class BackendTest : public testing::Test {
   }
   void run(Batch batch) { finish(*backend_->start(std::move(batch))); }
 
-  /// All ranks at once.
-  void start_anew(std::int64_t bytes) { backend_ = make_backend(comm_, bytes); }
+  /// Replaces the backend, on all ranks at once.
+  void start_anew(std::int64_t bytes, std::size_t variant = 0) {
+    backend_ = make_backend(comm_, bytes, variant);
+  }
+
+  /// Calls `test()` with a new backend of each variant.
+  template <typename Test>
+  void on_every_variant(Test test, std::int64_t bytes = piece_bytes) {
+    const std::vector<std::string> names = variants(size_);
+    for (std::size_t variant = 0; variant < names.size(); ++variant) {
+      SCOPED_TRACE(names[variant]);
+      start_anew(bytes, variant);
+      test();
+    }
+  }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the inter-node backend share: hosts that are made up of the ranks of one.
+// The fixture of tests of the inter-node backend: hosts that are made up of the ranks of one host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "../support/share_memory.hpp"
+#include "../../support/share_memory.hpp"
+#include "../fixture.hpp"
 #include "backend/internode/internode_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
-#include "fixture.hpp"
 #include "messenger/mpi_messenger.hpp"
 
 namespace kolo::internal::backend {
@@ -37,13 +37,24 @@ struct Layout {
   }
 };
 
-/// From three ranks on, in each of them a host has more than one rank, and there are several hosts.
+/// From three ranks on, each layout has several hosts and a host with more than one rank.
 inline const std::vector<Layout> layouts{
     {"hosts of two", [](int rank, int) { return rank - rank % 2; }},
     {"the last alone", [](int rank, int size) { return rank == size - 1 ? rank : 0; }},
     {"the first alone", [](int rank, int) { return rank == 0 ? 0 : 1; }},
     {"in turns", [](int rank, int) { return rank % 2; }},
     {"two together", [](int rank, int) { return rank == 1 ? 0 : rank; }}};
+
+/// All algorithms; between two hosts one, which depends on the index of the layout.
+inline std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t layout,
+                                                                 const NodeOf& node_of) {
+  using internode::InterNodeAlgorithm;
+  const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
+                                            InterNodeAlgorithm::doubling,
+                                            InterNodeAlgorithm::halving};
+  if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
+  return {all[layout % all.size()]};
+}
 
 /// The ranks of one made-up host after the other, as a session would connect them.
 class MadeUpHosts {
@@ -85,8 +96,7 @@ class MadeUpHosts {
 
 class InterNodeTest : public BackendTest {
  protected:
-  /// `test(node_of)` with each layout of the ranks on hosts and each algorithm between them;
-  /// between two hosts only with one after the other.
+  /// Calls `test(node_of)` with each layout of the ranks on hosts and each algorithm between them.
   template <typename Test>
   void on_every_layout(Test test, std::int64_t slot_bytes = piece_bytes) {
     using internode::InterNodeAlgorithm;
@@ -104,17 +114,7 @@ class InterNodeTest : public BackendTest {
     }
   }
 
-  static std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t place,
-                                                                   const NodeOf& node_of) {
-    using internode::InterNodeAlgorithm;
-    const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
-                                              InterNodeAlgorithm::doubling,
-                                              InterNodeAlgorithm::halving};
-    if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
-    return {all[place % all.size()]};
-  }
-
-  /// Until all are done. Ranks share cores: one that waits lets others go on.
+  /// Steps all executions until they are done. Ranks share cores, so a rank that waits yields.
   static void finish_all(std::vector<std::unique_ptr<Execution>> executions) {
     while (!executions.empty()) {
       bool moved = false;
