@@ -5,19 +5,26 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "tensors.hpp"
 
 namespace kolo::internal::backend {
 
-/// Creates a backend. Collective over `comm`, which must outlive the backend.
-[[nodiscard]] std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes);
+/// The names of the ways to set up the backend, such as layouts of the ranks on hosts. Most
+/// backends have one.
+[[nodiscard]] std::vector<std::string> variants(int ranks);
+/// Collective over `comm`, which outlives the backend. `variant` is an index into `variants`.
+[[nodiscard]] std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes,
+                                                    std::size_t variant = 0);
 [[nodiscard]] std::int64_t default_piece_bytes();
 /// A piece size larger than any tensor of these tests.
 [[nodiscard]] std::int64_t large_piece_bytes();
@@ -67,8 +74,21 @@ class BackendTest : public testing::Test {
   }
   void run(Batch batch) { finish(*backend_->start(std::move(batch))); }
 
-  /// Replaces the backend. Collective.
-  void start_anew(std::int64_t bytes) { backend_ = make_backend(comm_, bytes); }
+  /// Replaces the backend, on all ranks at once.
+  void start_anew(std::int64_t bytes, std::size_t variant = 0) {
+    backend_ = make_backend(comm_, bytes, variant);
+  }
+
+  /// Calls `test()` with a new backend of each variant.
+  template <typename Test>
+  void on_every_variant(Test test, std::int64_t bytes = piece_bytes) {
+    const std::vector<std::string> names = variants(size_);
+    for (std::size_t variant = 0; variant < names.size(); ++variant) {
+      SCOPED_TRACE(names[variant]);
+      start_anew(bytes, variant);
+      test();
+    }
+  }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;

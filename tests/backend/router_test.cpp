@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "internode_fixture.hpp"
+#include "internode/internode_fixture.hpp"
 
 namespace kolo::internal::backend {
 namespace {

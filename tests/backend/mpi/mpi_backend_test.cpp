@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "../fixture.hpp"
 #include "backend/mpi/exchange.hpp"
-#include "fixture.hpp"
 #include "kolo/error.hpp"
 #include "messenger/mpi_messenger.hpp"
 

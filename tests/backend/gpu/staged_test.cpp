@@ -10,7 +10,7 @@
 #include "backend/gpu/staged/staged.hpp"
 #include "base/dtype.hpp"
 #include "gpu_world.hpp"
-#include "nccl_fixture.hpp"
+#include "nccl/nccl_fixture.hpp"
 
 namespace kolo::internal::backend {
 namespace {

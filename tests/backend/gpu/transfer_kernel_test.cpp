@@ -13,29 +13,13 @@
 // A build with CUDA has the real one.
 #define launch_transfer launch_transfer_on_host
 #define find_transfer_kernel find_transfer_kernel_on_host
+#include "../doubles/fake_cuda.hpp"
 #include "backend/gpu/runtime/transfer.cu"
 #include "base/elements.hpp"
-#include "doubles/fake_cuda.hpp"
+#include "transfer_types.hpp"
 
 namespace kolo::internal::backend::gpu {
 namespace {
-
-struct Types {
-  DType from;
-  DType to;
-};
-
-std::vector<Types> all_types() {
-  std::vector<Types> all;
-  for (int type = 0; type <= static_cast<int>(DType::boolean); ++type)
-    all.push_back({static_cast<DType>(type), static_cast<DType>(type)});
-  for (const DType wide : {DType::f32, DType::f64})
-    for (const DType half : {DType::f16, DType::bf16}) {
-      all.push_back({wide, half});
-      all.push_back({half, wide});
-    }
-  return all;
-}
 
 /// NaNs may differ in their bits: they become zeros in both.
 struct ClearNans {

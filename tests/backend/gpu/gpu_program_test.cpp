@@ -10,9 +10,9 @@
 #include <memory>
 #include <random>
 
+#include "../shm/shm_program.hpp"
 #include "gpu_world.hpp"
 #include "kolo/cuda.hpp"
-#include "shm_program.hpp"
 
 namespace kolo::internal::backend {
 namespace {

@@ -6,11 +6,60 @@
 #include <numeric>
 #include <random>
 
-#include "counting_messenger.hpp"
+#include "../mpi/counting_messenger.hpp"
 #include "internode_fixture.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::internal::backend {
 namespace {
+
+class InterNodeAllreduce : public InterNodeTest {};
+
+TEST_F(InterNodeAllreduce, BatchesRunSideBySideWithThoseInsideAHost) {
+  const auto value = [&](std::size_t, std::int64_t k) {
+    return static_cast<std::int64_t>(rank_ + 1) * (k % 9);
+  };
+  on_every_layout([&](const NodeOf& node_of) {
+    std::vector<Tensors<std::int64_t>> tensors;
+    std::vector<std::int64_t> factors;
+    std::vector<std::unique_ptr<Execution>> executions;
+    const int batch_count = 7;
+    tensors.reserve(batch_count);
+    for (int i = 0; i < batch_count; ++i) {
+      tensors.emplace_back(Lengths{200 * i + 1}, true, value);
+      Batch batch = batch_of(allreduce_of(ReduceOp::sum), tensors.back());
+      const bool inside = i % 3 == 1;
+      if (inside)
+        std::erase_if(batch.ranks, [&](int rank) {
+          return node_of[static_cast<std::size_t>(rank)] !=
+                 node_of[static_cast<std::size_t>(rank_)];
+        });
+      factors.push_back(0);
+      for (const int rank : batch.ranks) factors.back() += rank + 1;
+      executions.push_back(inside ? hosts_->inside().start(std::move(batch))
+                                  : hosts_->across().start(std::move(batch)));
+    }
+    finish_all(std::move(executions));
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      EXPECT_TRUE(tensors[i].hold([&](std::size_t, std::int64_t k) { return factors[i] * (k % 9); },
+                                  value));
+  });
+}
+
+TEST_F(InterNodeAllreduce, TakesNothingElse) {
+  on_every_layout([&](const NodeOf&) {
+    Tensors<float> tensors({1}, true, [](std::size_t, std::int64_t) { return 1.0F; });
+    const auto refuses = [&](const Batch& batch) {
+      EXPECT_FALSE(hosts_->across().can_execute(batch));
+      EXPECT_THROW(static_cast<void>(hosts_->across().start(batch)), InvalidArgument);
+    };
+    refuses(batch_of(allreduce_of(ReduceOp::adasum), tensors));
+    refuses(batch_of(operation_of(OperationType::broadcast, 0), tensors));
+    Batch alone = batch_of(allreduce_of(ReduceOp::sum), tensors);
+    alone.ranks = {rank_};
+    refuses(alone);
+  });
+}
 
 template <typename T>
 class InterNodeRows : public InterNodeTest {

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "../doubles/fake_cuda.hpp"
+#include "../doubles/fake_nccl.hpp"
+#include "../shm/shm_host.hpp"
 #include "backend/router/router.hpp"
-#include "doubles/fake_cuda.hpp"
-#include "doubles/fake_nccl.hpp"
 #include "kolo/error.hpp"
-#include "shm_host.hpp"
 
 namespace kolo::internal::backend {
 

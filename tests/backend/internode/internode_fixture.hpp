@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "../support/share_memory.hpp"
+#include "../../support/share_memory.hpp"
+#include "../fixture.hpp"
 #include "backend/internode/internode_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
-#include "fixture.hpp"
 #include "messenger/mpi_messenger.hpp"
 
 namespace kolo::internal::backend {
@@ -46,7 +46,18 @@ inline const std::vector<Layout> layouts{
     {"in turns", [](int rank, int) { return rank % 2; }},
     {"two together", [](int rank, int) { return rank == 1 ? 0 : rank; }}};
 
-/// Connects the ranks of one made-up host after the other, as a session would.
+/// All algorithms; between two hosts one, which depends on the index of the layout.
+inline std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t layout,
+                                                                 const NodeOf& node_of) {
+  using internode::InterNodeAlgorithm;
+  const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
+                                            InterNodeAlgorithm::doubling,
+                                            InterNodeAlgorithm::halving};
+  if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
+  return {all[layout % all.size()]};
+}
+
+/// The ranks of one made-up host after the other, as a session would connect them.
 class MadeUpHosts {
  public:
   MadeUpHosts(MPI_Comm comm, const NodeOf& node_of, std::int64_t piece_bytes) : messenger_(comm) {
@@ -105,17 +116,7 @@ class InterNodeTest : public BackendTest {
     }
   }
 
-  static std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t place,
-                                                                   const NodeOf& node_of) {
-    using internode::InterNodeAlgorithm;
-    const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
-                                              InterNodeAlgorithm::doubling,
-                                              InterNodeAlgorithm::halving};
-    if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
-    return {all[place % all.size()]};
-  }
-
-  /// Steps all executions until they are done. Ranks share cores, so a waiting rank yields.
+  /// Steps all executions until they are done. Ranks share cores, so a rank that waits yields.
   static void finish_all(std::vector<std::unique_ptr<Execution>> executions) {
     while (!executions.empty()) {
       bool moved = false;

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "../tensors.hpp"
 #include "shm_host.hpp"
-#include "tensors.hpp"
 
 namespace kolo::internal::backend {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu_world.hpp"
+#include "../gpu_world.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "../tensors.hpp"
 #include "backend/backend.hpp"
-#include "tensors.hpp"
 
 namespace kolo::internal::backend {
 

@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
+#include "../tensors.hpp"
 #include "backend/batch.hpp"
 #include "backend/shm/sliced_allreduce.hpp"
 #include "kolo/error.hpp"
 #include "shm_host.hpp"
-#include "tensors.hpp"
 
 namespace kolo::internal::backend {
 namespace {

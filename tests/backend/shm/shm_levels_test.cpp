@@ -9,10 +9,10 @@
 #include <numeric>
 #include <utility>
 
+#include "../tensors.hpp"
 #include "backend/shm/groups.hpp"
 #include "node_layouts.hpp"
 #include "shm_host.hpp"
-#include "tensors.hpp"
 
 namespace kolo::internal::backend {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../support/elements.hpp"
+#include "../../support/elements.hpp"
 #include "backend/gpu/runtime/transfer_element.hpp"
 #include "base/elements.hpp"
 #include "reduction/reduce.hpp"

@@ -4,17 +4,17 @@
 #include <chrono>
 #include <cmath>
 
+#include "../fixture.hpp"
 #include "backend/mpi/mpi_backend.hpp"
 #include "counting_messenger.hpp"
-#include "fixture.hpp"
 #include "messenger/mpi_messenger.hpp"
 
 namespace kolo::internal::backend {
 
 namespace {
 
-/// Each look at the time is much later than the one before it, but ever less. So no piece takes
-/// much longer than those before it.
+/// A clock that advances a lot with each call of `now`, but less and less. So no piece takes much
+/// longer than the pieces before it.
 class FarMessenger : public CountingMessenger {
  public:
   using CountingMessenger::CountingMessenger;
@@ -28,7 +28,7 @@ class FarMessenger : public CountingMessenger {
   mutable double looks_ = 0;
 };
 
-/// With the network below it.
+/// The backend and its messenger.
 class BackendOverMpi : public Backend {
  public:
   BackendOverMpi(MPI_Comm comm, std::int64_t piece_bytes)
@@ -51,7 +51,10 @@ class BackendOverMpi : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
+std::vector<std::string> variants(int /*ranks*/) { return {""}; }
+
+std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes,
+                                      std::size_t /*variant*/) {
   return std::make_unique<BackendOverMpi>(comm, piece_bytes);
 }
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <thread>
 
+#include "../doubles/fake_cuda.hpp"
 #include "backend/gpu/runtime/gpu_info.hpp"
-#include "doubles/fake_cuda.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend {

@@ -13,14 +13,15 @@
 #include <random>
 #include <vector>
 
+#include "../doubles/fake_cuda.hpp"
+#include "../shm/shm_host.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/transfer_element.hpp"
 #include "backend/router/router.hpp"
 #include "base/elements.hpp"
 #include "base/format.hpp"
-#include "doubles/fake_cuda.hpp"
 #include "kolo/error.hpp"
-#include "shm_host.hpp"
+#include "transfer_types.hpp"
 
 namespace kolo::internal::backend {
 namespace {
@@ -66,23 +67,6 @@ class CardTest : public testing::Test {
   gpu::Gpu gpu_{cuda_};
   std::shared_ptr<const gpu::ReadyMark> mark_{};
 };
-
-struct Types {
-  DType from;
-  DType to;
-};
-
-std::vector<Types> all_types() {
-  std::vector<Types> all;
-  for (int type = 0; type <= static_cast<int>(DType::boolean); ++type)
-    all.push_back({static_cast<DType>(type), static_cast<DType>(type)});
-  for (const DType wide : {DType::f32, DType::f64})
-    for (const DType half : {DType::f16, DType::bf16}) {
-      all.push_back({wide, half});
-      all.push_back({half, wide});
-    }
-  return all;
-}
 
 /// NaNs may differ in their bits.
 struct Same {

@@ -5,7 +5,7 @@
 #include <map>
 #include <type_traits>
 
-#include "fixture.hpp"
+#include "../fixture.hpp"
 #include "node_layouts.hpp"
 
 namespace kolo::internal::backend {

@@ -6,20 +6,31 @@
 #include <numeric>
 #include <vector>
 
-#include "../support/share_memory.hpp"
+#include "../../support/share_memory.hpp"
+#include "../fixture.hpp"
+#include "../tensors.hpp"
 #include "backend/shm/shm_backend.hpp"
-#include "fixture.hpp"
 #include "node_layouts.hpp"
-#include "tensors.hpp"
+
+#ifndef KOLO_TEST_HEAP_BYTES
+#define KOLO_TEST_HEAP_BYTES 0
+#endif
 
 namespace kolo::internal::backend {
 namespace {
 
+constexpr std::size_t heap_bytes = KOLO_TEST_HEAP_BYTES;
+constexpr bool shares_tensors = heap_bytes > 0;
+
 std::vector<node::LocalPeer> local_peers_in(const node::LocalGroup& host) {
   std::vector<node::LocalPeer> local_peers;
-  for (int index = 0; index < host.size(); ++index)
-    local_peers.push_back(
-        {host.memory(index), &host.bell(index), host.heap(index), host.other_process(index)});
+  for (int index = 0; index < host.size(); ++index) {
+    node::LocalPeer& peer =
+        local_peers.emplace_back(node::LocalPeer{host.memory(index), &host.bell(index)});
+    if (!shares_tensors) continue;
+    peer.heap = host.heap(index);
+    peer.process = host.other_process(index);
+  }
   return local_peers;
 }
 
@@ -29,9 +40,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-constexpr std::size_t heap_bytes = std::size_t{256} << 20;
-
-/// Allocates every fifth array in private memory, at different positions on different ranks.
+/// Puts one of five arrays into private memory, not the same one on all ranks.
 ArrayMemory arrays_in(const std::shared_ptr<node::SharedHeap>& heap, int index) {
   return [heap, made = index](std::size_t bytes) mutable -> std::shared_ptr<std::byte> {
     if (made++ % 5 == 0) return nullptr;
@@ -40,14 +49,16 @@ ArrayMemory arrays_in(const std::shared_ptr<node::SharedHeap>& heap, int index) 
   };
 }
 
-/// Owns what it stands on.
+/// The backend and the shared memory that it uses.
 class OnThisHost : public Backend {
  public:
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
-      : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), heap_bytes)),
+      : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes),
+                                 shares_tensors ? heap_bytes : 4096)),
         backend_(all_ranks(host_.size()), local_peers_in(host_), host_.index(), piece_bytes, 0,
-                 host_.cache_share(), made_up_nodes(KOLO_TEST_NODES, host_.size())) {
-    array_memory() = arrays_in(host_.own_heap(), host_.index());
+                 shares_tensors ? host_.cache_share() : ShmBackend::default_cache_share,
+                 made_up_nodes(KOLO_TEST_NODES, host_.size())) {
+    if (shares_tensors) array_memory() = arrays_in(host_.own_heap(), host_.index());
   }
   ~OnThisHost() override { array_memory() = nullptr; }
   OnThisHost(const OnThisHost&) = delete;
@@ -64,7 +75,10 @@ class OnThisHost : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
+std::vector<std::string> variants(int /*ranks*/) { return {""}; }
+
+std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes,
+                                      std::size_t /*variant*/) {
   return std::make_unique<OnThisHost>(comm, piece_bytes);
 }
 
