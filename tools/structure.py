@@ -4,6 +4,7 @@
 
   tools/structure.py                check the working tree against the table in docs/architecture.md
   tools/structure.py --measure      print the sizes of the tree as a Markdown table
+  tools/structure.py --csv          print the sizes as docs/measurements/structure.csv has them
   tools/structure.py --arrows       print which folders include which, with the number of includes
   tools/structure.py --functions N  print the N longest functions
 
@@ -23,7 +24,9 @@ the header whose part they are.
 
 import argparse
 import collections
+import csv
 import dataclasses
+import datetime
 import io
 import pathlib
 import re
@@ -406,9 +409,25 @@ def print_table(head, rows):
         print(f"| {' | '.join(str(cell) for cell in row)} |")
 
 
+def print_csv(trees, root):
+    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=root, check=True, capture_output=True,
+                            text=True).stdout.strip()
+    today = datetime.date.today()
+    columns = [dict(measures(tree)) for tree in trees.values()]
+    print("# The size of the source tree at several commits; \"now\" is the tree that this file belongs to.")
+    print("# Command: tools/structure.py --csv" + "".join(f" --revision {name}" for name in trees if name != "HEAD")
+          + (" --revision HEAD" if "HEAD" in trees else ""))
+    print(f"# Recorded at commit {commit} ({today}).")
+    print("# Machine: any.")
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["what", *("now" if name in ("HEAD", "working tree") else name for name in trees)])
+    writer.writerows([what, *(column[what] for column in columns)] for what in columns[0])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="print sizes")
+    parser.add_argument("--csv", action="store_true", help="print sizes as comma-separated values")
     parser.add_argument("--arrows", action="store_true", help="print which folders include which")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="print the N longest functions")
     parser.add_argument("--revision", action="append", default=[], help="a commit instead of the working tree")
@@ -432,7 +451,9 @@ def main():
     if options.measure:
         columns = [dict(measures(tree)) for tree in trees.values()]
         print_table(["", *trees], [(what, *(column[what] for column in columns)) for what in columns[0]])
-    if options.measure or options.arrows or options.functions:
+    if options.csv:
+        print_csv(trees, options.root)
+    if options.measure or options.csv or options.arrows or options.functions:
         return 0
     failed = False
     for tree in trees.values():

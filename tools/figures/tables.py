@@ -217,8 +217,9 @@ def journeys(data):
 
 
 def structure(data):
-    return markdown(["", "2528e92", "94e0715"], [list(row.values()) for row in data["structure"]],
-                    ["---", "---:", "---:"])
+    revisions = list(data["structure"][0])[1:]
+    return markdown(["", *revisions], [list(row.values()) for row in data["structure"]],
+                    ["---", *["---:"] * len(revisions)])
 
 
 def additions(data):
