@@ -20,8 +20,9 @@ struct StoredTensor {
   Shape shape{};
   std::string bytes{};
 
-  /// Valid until `bytes` changes.
-  [[nodiscard]] ConstTensorView view() const { return {bytes.data(), shape, dtype}; }
+  /// Valid until `bytes` changes. Throws InvalidArgument unless `bytes` has the size that `dtype`
+  /// and `shape` need.
+  [[nodiscard]] KOLO_EXPORT ConstTensorView view() const;
   friend bool operator==(const StoredTensor&, const StoredTensor&) = default;
 };
 
@@ -50,10 +51,13 @@ struct StateDict {
   KOLO_EXPORT explicit StateDict(const ConstTensorViews& views, Metadata texts = {});
 
   [[nodiscard]] bool empty() const noexcept { return tensors.empty() && metadata.empty(); }
-  /// The text that the state was made from. Throws InvalidArgument if it has named tensors.
+  /// The text that the state was made from. Throws InvalidArgument if the state has named tensors
+  /// or metadata.
   [[nodiscard]] KOLO_EXPORT const std::string& text() const;
-  /// The same, for functions that take text, such as a sampler's `load_state`.
-  operator const std::string&() const { return text(); }  // NOLINT(google-explicit-constructor)
+  /// The same, for functions that take text, such as a sampler's `load_state`. Not for a temporary
+  /// state, whose text would end with it.
+  operator const std::string&() const& { return text(); }  // NOLINT(google-explicit-constructor)
+  operator const std::string&() const&& = delete;          // NOLINT(google-explicit-constructor)
   KOLO_EXPORT void set_text(std::string text);
   /// Views of the tensors, valid until the tensors change.
   [[nodiscard]] KOLO_EXPORT ConstTensorViews views() const;

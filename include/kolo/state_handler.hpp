@@ -61,6 +61,12 @@ concept HasState = requires(T& object, const StateDict& state) {
   object.load_state(state);
 };
 
+/// A class whose `load_state` takes neither the StateDict nor text would be saved and never loaded.
+template <typename T>
+concept HasStateToSave = requires(const T& object) {
+  { object.state() } -> std::convertible_to<StateDict>;
+};
+
 template <typename T>
 concept Rejoins = requires(T& object) {
   object.rejoin();
@@ -103,6 +109,9 @@ class ObjectHandler : public StateHandler {
   static_assert(
       HasState<T> || !requires(T & object) { object.param_groups(); },
       "kolo::elastic::State::add: include kolo/torch/elastic.hpp for LibTorch's optimizers");
+  static_assert(HasState<T> || !HasStateToSave<T>,
+                "kolo::elastic::State::add: the class has state(), but no "
+                "load_state(const StateDict&) or load_state(const std::string&)");
   explicit ObjectHandler(T& object) : object_(object) {}
 
   void save(StateDict& state) override {

@@ -69,7 +69,11 @@ void State::Data::distribute(int root, std::uint64_t number, bool keeps_per_rank
   std::vector<StateDict> received(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
     std::string bytes;
-    if (rank() == root) bytes = to_safetensors(entries[i].state);
+    const auto encode = [&] {
+      if (rank() == root) bytes = to_safetensors(entries[i].state);
+    };
+    share_failure(fmt::format("kolo.elastic.encode.{}", i),
+                  fmt::format("kolo::elastic::State: part '{}': ", entries[i].name), encode, {});
     broadcast(bytes, root, {.name = fmt::format("kolo.elastic.part.{}", i)});
     if (rank() != root && commits != number) received[i] = from_safetensors(bytes);
   }

@@ -56,7 +56,10 @@ void MemoryHandler::save(StateDict& state) {
 void MemoryHandler::load(const StateDict& state) {
   for (const auto& [name, tensor] : tensors_) {
     const auto found = state.tensors.find(name);
-    const std::size_t bytes = found == state.tensors.end() ? 0 : found->second.bytes.size();
+    if (found == state.tensors.end())
+      throw InvalidArgument(
+          fmt::format("kolo::elastic::State: the commit has no tensor '{}'", name), name);
+    const std::size_t bytes = found->second.bytes.size();
     if (bytes != bytes_of(tensor)) throw_wrong_size(bytes_of(tensor), bytes);
   }
   for (const auto& [name, tensor] : tensors_)

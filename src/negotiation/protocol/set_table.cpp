@@ -21,6 +21,12 @@ NegotiatedSet* SetTable::find(SetId id) {
   return nullptr;
 }
 
+NegotiatedSet& SetTable::at(SetId id) {
+  NegotiatedSet* const found = find(id);
+  if (found == nullptr) throw ProtocolError("process set " + std::to_string(id) + " was removed");
+  return *found;
+}
+
 NegotiatedSet* SetTable::find_whole(SetId id) {
   NegotiatedSet* found = find(id);
   return found != nullptr && !found->broken ? found : nullptr;

@@ -32,6 +32,8 @@ class SetTable {
 
   /// Null if the set was removed. Throws ProtocolError for a set that was never added.
   NegotiatedSet* find(SetId id);
+  /// Throws ProtocolError also for a set that was removed.
+  NegotiatedSet& at(SetId id);
   /// Null also if the set is broken: a rank below may have sent its report before it learned that.
   NegotiatedSet* find_whole(SetId id);
   [[nodiscard]] NegotiatedSet& world() { return sets_.at(world_set); }

@@ -153,7 +153,7 @@ void StallInspector::conclude_inquiries() {
     const auto age = ends ? settings_.stall_shutdown : settings_.stall_warning;
     // The key may have completed meanwhile, and may have been submitted again.
     if (!lag || lag->waited < age || inquiry.purpose == Purpose::compare) continue;
-    RankSet missing = sets_.find(lag->key.set)->tally.expected().without(lag->submitted);
+    RankSet missing = sets_.at(lag->key.set).tally.expected().without(lag->submitted);
     if (ends) {
       append_(StallEntry{*lag, missing, describe(missing, statuses_, lag->key)});
     } else {
@@ -186,7 +186,7 @@ void StallInspector::report_groups(std::vector<StalledGroup> late) {
 
 /// Reports the group unless each of its operations was reported before with the same text.
 void StallInspector::report_group(StalledGroup& late) {
-  NegotiatedSet& set = *sets_.find(late.lags.front().key.set);
+  NegotiatedSet& set = sets_.at(late.lags.front().key.set);
   std::ranges::stable_sort(late.lags, std::greater<>(), &Lag::waited);
   bool is_new = false;
   for (const Lag& lag : late.lags) {

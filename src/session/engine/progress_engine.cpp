@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/dtype.hpp"
+#include "base/finally.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
@@ -105,12 +106,16 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
 }
 
 void ProgressEngine::check() {
-  std::optional<Failure> failure = checks_.check({.submitted = submissions_,
-                                                  .finished = finished_,
-                                                  .submitted_at = submitted_at_,
-                                                  .leaving = leaving_},
-                                                 now_);
-  lost_a_process_ |= checks_.found_ended_process();
+  std::optional<Failure> failure;
+  {
+    // Also if the checks throw: a process that has ended never finalizes MPI.
+    const Finally note_lost([this] { lost_a_process_ |= checks_.found_ended_process(); });
+    failure = checks_.check({.submitted = submissions_,
+                             .finished = finished_,
+                             .submitted_at = submitted_at_,
+                             .leaving = leaving_},
+                            now_);
+  }
   if (failure) fail_session(*std::move(failure));
 }
 

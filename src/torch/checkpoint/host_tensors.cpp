@@ -76,7 +76,8 @@ void HostTensors::add(const std::string& name, const ::torch::Tensor& tensor) {
   const auto lengths = stored.shape.lengths();
   const at::IntArrayRef sizes(lengths.data(), lengths.size());
   ::torch::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(*dtype));
-  if (tensor.nbytes() > 0) std::memcpy(tensor.data_ptr(), stored.bytes.data(), tensor.nbytes());
+  const ConstTensorView view = stored.view();
+  if (tensor.nbytes() > 0) std::memcpy(tensor.data_ptr(), view.data(), tensor.nbytes());
   return tensor;
 }
 

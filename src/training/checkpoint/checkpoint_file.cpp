@@ -12,6 +12,7 @@
 #include "training/checkpoint/disk_file.hpp"
 #include "training/checkpoint/safetensors.hpp"
 #include "training/checkpoint/strict_json.hpp"
+#include "training/require.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -170,9 +171,12 @@ bool is_text(const std::string& name, DType dtype, const Shape& shape) {
 void add_parts(const NamedStates& parts, StateViews& file) {
   for (const auto& [part, state] : parts) {
     const std::string start = escape(part);
-    for (const auto& [name, tensor] : state.tensors)
+    for (const auto& [name, tensor] : state.tensors) {
+      require(name != "__metadata__", "the part '{}' has a tensor with the reserved name '{}'",
+              part, name);
       file.tensors.emplace(is_text(name, tensor.dtype, tensor.shape) ? start : start + '.' + name,
                            tensor.view());
+    }
     for (const auto& [key, text] : state.metadata) file.metadata[start + '.' + key] = text;
     // An empty part must come back too.
     if (state.empty()) file.tensors.emplace(start, ConstTensorView("", Shape{0}, DType::u8));

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/session.hpp"
+#include "training/agreement.hpp"
 #include "training/checkpoint/checkpoint_directory.hpp"
 #include "training/checkpoint/checkpoint_file.hpp"
 #include "training/require.hpp"
@@ -80,6 +81,49 @@ Found first_undamaged(const std::vector<CheckpointDirectory::Entry>& entries) {
   return {};
 }
 
+// Marks at the end of what a rank contributes to the gathering of per-rank parts: encoded parts, or
+// the reason why its parts cannot be encoded. A rank that threw before the gathering would leave
+// the others waiting.
+constexpr char encoded_mark = '+';
+constexpr char failure_mark = '-';
+
+std::string encode_or_fail(const NamedStates& parts) {
+  try {
+    return encode_parts(parts) + encoded_mark;
+  } catch (const InvalidArgument& error) {
+    return std::string(error.what()) + failure_mark;
+  }
+}
+
+// Throws InvalidArgument, on all ranks alike, if the parts of a rank could not be encoded. A rank
+// that has joined contributed "".
+void take_marks(std::vector<std::string>& per_rank) {
+  for (std::size_t i = 0; i < per_rank.size(); ++i) {
+    if (per_rank[i].empty()) continue;
+    const char mark = per_rank[i].back();
+    per_rank[i].pop_back();
+    require(mark == encoded_mark,
+            "kolo::Checkpointer: the per-rank parts of rank {} cannot be saved: {}", i,
+            per_rank[i]);
+  }
+}
+
+// Collective: parses the bytes that rank 0 has sent, and throws on all ranks if a rank cannot.
+void parse_together(Found& found) {
+  std::string problem;
+  try {
+    if (rank() != 0) found.contents = parse_checkpoint(found.path, found.bytes);
+  } catch (const std::exception& error) {
+    problem = error.what();
+    warn(problem);
+  }
+  const std::vector<int> failed = ranks_that(!problem.empty(), "kolo.checkpoint.parsed");
+  if (!failed.empty())
+    throw CheckpointError(CheckpointFault::corrupt, found.path,
+                          fmt::format("checkpoint '{}' was not read by ranks {}: see their logs",
+                                      found.path.string(), fmt::join(failed, ", ")));
+}
+
 // Collective: runs `find` on rank 0 and sends the file that it found to all ranks.
 std::optional<Checkpoint> load_found(const fs::path& where, const std::function<Found()>& find) {
   Found found;
@@ -89,7 +133,7 @@ std::optional<Checkpoint> load_found(const fs::path& where, const std::function<
   });
   if (found.path.empty()) return std::nullopt;
   broadcast(found.bytes, 0, {.name = "kolo.checkpoint.file"});
-  if (rank() != 0) found.contents = parse_checkpoint(found.path, found.bytes);
+  parse_together(found);
 
   CheckpointContents& contents = found.contents;
   Checkpoint checkpoint{.step = contents.header.step,
@@ -134,9 +178,9 @@ fs::path Checkpointer::save(std::int64_t step, const NamedStates& parts,
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
-  // A rank that has joined contributes "".
-  const std::vector<std::string> per_rank =
-      allgather(encode_parts(extras.per_rank), {.name = "kolo.checkpoint.per_rank"});
+  std::vector<std::string> per_rank =
+      allgather(encode_or_fail(extras.per_rank), {.name = "kolo.checkpoint.per_rank"});
+  take_marks(per_rank);
   on_rank_0(path, [&] {
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();

@@ -105,6 +105,7 @@ UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
   for (const auto& [wanted, found] : matched.pairs) {
     const TensorView& to = into.at(wanted);
     const StoredTensor& source = from.tensors.at(found);
+    static_cast<void>(source.view());  // its size is that of its shape
     require_cpu(wanted, to.device());
     require(to.dtype() == source.dtype && to.shape() == source.shape,
             "{}: tensor '{}' is {} {} in the {} but {} {} in the program", where, found,
@@ -230,8 +231,18 @@ StateDict::StateDict(const ConstTensorViews& views, Metadata texts) : metadata(s
   }
 }
 
+ConstTensorView StoredTensor::view() const {
+  const ConstTensorView view(bytes.data(), shape, dtype);
+  const std::size_t wanted = static_cast<std::size_t>(view.elements()) * size_of(dtype);
+  require(bytes.size() == wanted, "a stored tensor {} {} has {} bytes, but must have {}",
+          to_string(dtype), to_string(shape), bytes.size(), wanted);
+  return view;
+}
+
 const std::string& StateDict::text() const {
   static const std::string no_text;
+  require(metadata.empty(), "this state is not text: it has the metadata '{}'",
+          metadata.empty() ? "" : metadata.begin()->first);
   if (tensors.empty()) return no_text;
   require(tensors.size() == 1 && tensors.begin()->first.empty(),
           "this state is not text: it has the tensor '{}'", tensors.rbegin()->first);

@@ -84,6 +84,7 @@ BucketVectors vectors_of(const std::string& kind, const StateDict& state) {
   for (const auto& [bucket, tensor] : state.tensors) {
     if (tensor.dtype != DType::f32 || tensor.shape.dimensions() != 1)
       refuse("the tensor of bucket '" + bucket + "' is not a vector of f32");
+    static_cast<void>(tensor.view());  // its size is that of its shape
     std::vector<float>& vector = vectors[bucket];
     vector.resize(tensor.bytes.size() / sizeof(float));
     if (!vector.empty()) std::memcpy(vector.data(), tensor.bytes.data(), tensor.bytes.size());

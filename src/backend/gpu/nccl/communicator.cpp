@@ -91,7 +91,7 @@ void release_buffers(Library& library, CommState& state) {
 /// exists once the parent is ready and the child's handle is no longer null: ncclCommInitRankFunc
 /// writes the handle at its end, and ncclCommGetAsyncError(NULL) is an invalid argument. `now` is
 /// the state of a communicator without a parent.
-std::string wait_until_made(Library& library, const CommState& state, CommHandle parent, State now,
+std::string wait_until_made(Library& library, CommState& state, CommHandle parent, State now,
                             const char* call, std::chrono::nanoseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
   CommHandle watched = parent != nullptr ? parent : state.handle;
@@ -103,7 +103,9 @@ std::string wait_until_made(Library& library, const CommState& state, CommHandle
     std::this_thread::sleep_for(pause);
     now = library.state(watched);
     if (now == State::ready && watched == parent) {
-      if (state.handle != nullptr) watched = state.handle;
+      // A thread of NCCL writes the handle.
+      const CommHandle made = std::atomic_ref(state.handle).load(std::memory_order_acquire);
+      if (made != nullptr) watched = made;
       now = State::in_progress;
     }
   }
