@@ -27,8 +27,7 @@ class OverMpi {
   /// result must not outlive this object.
   [[nodiscard]] virtual std::unique_ptr<messenger::Messenger> carry_data(
       std::chrono::nanoseconds afterwards) const = 0;
-  /// Gives up the communicators without freeing them: freeing would wait for requests that may
-  /// never complete.
+  /// Gives up the communicators without freeing them: requests on them may never complete.
   virtual void leak() = 0;
 
   int max_tag = 0;  // the highest tag that MpiMessenger may use
