@@ -91,7 +91,7 @@ void State::Data::copy(std::uint64_t number) {
   std::vector<StateDict> gathered(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (entries[i].handler->saves_together()) entries[i].handler->save(gathered[i]);
-  commits = 0;
+  commits = 0;  // until the copy is complete, there is no commit to restore
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Entry& entry = entries[i];
     if (entry.handler->saves_together()) {

@@ -35,6 +35,7 @@ CUstream_st* CudaStreamScope::current() noexcept { return current_stream; }
 
 CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std::move(runtime)) {
   if (gpu.runtime() == nullptr) throw InvalidArgument("this build of Kolo is without CUDA");
+  // Opens the GPU. The event itself is not needed.
   static_cast<void>(gpu.mark({DeviceType::cuda, index}, nullptr));
 }
 

@@ -36,9 +36,9 @@ class HealthChecks {
 
   /// The driver's work so far. Without progress between two checks the rank may be blocked.
   struct Progress {
-    std::uint64_t submitted = 0;  // operations
-    std::uint64_t finished = 0;   // operations
-    TimePoint submitted_at{};
+    std::uint64_t submitted = 0;  // the number of operations submitted
+    std::uint64_t finished = 0;   // the number of operations finished
+    TimePoint submitted_at{};     // the time of the last submission
     bool leaving = false;
   };
   /// Makes all checks. Returns the failure that ends the session, if there is one.

@@ -29,7 +29,7 @@ struct ProcessSetData {
 
 namespace kolo::internal::session {
 
-/// Thread-safe.
+/// Holds the sets that all ranks have agreed on, and checks handles against them. Thread-safe.
 class ProcessSets {
  public:
   ProcessSets(std::uint64_t session, int rank, int size);

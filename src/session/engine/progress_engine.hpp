@@ -27,7 +27,7 @@ class ProgressEngine {
                  OperationQueue& queue, Links& links, backend::Backend& backend,
                  diagnostics::Recorder& recording, const Presence& presence);
 
-  /// `path` as for kolo::write_flight_record.
+  /// Writes a record of the session; see kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
     return recorder_.write(path, "the program asked for it", work_.pending());
   }
