@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session after another.
+// Runs the training of an elastic job in one session after another.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,12 +26,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Time to wait for news of a lost rank after an error that its loss may have caused.
+// The time to wait for the report of a lost rank after an error that its loss may have caused.
 constexpr std::chrono::seconds patience{1};
 
 session::JobMembership& membership() { return session::this_job().membership; }
 
-/// A process that is started later would be in its first call while the others are in their second.
+/// Allows one call of `run`. A process that joins later would be in its first call while the others
+/// are in their second.
 void refuse_second_run() {
   if (session::this_job().has_run_elastically.exchange(true) && membership().is_elastic())
     throw InvalidArgument(
@@ -39,7 +40,8 @@ void refuse_second_run() {
         "training into one function, and record its progress in a part of the state");
 }
 
-/// True if the current session has lost ranks, as far as this process knows, or learns soon.
+/// True if the current session has lost ranks, as far as this process knows or learns within
+/// `patience`.
 bool session_is_over() {
   const auto until = steady_clock::now() + patience;
   while (true) {
@@ -56,10 +58,10 @@ void abandon(const Error& lost) {
   session::abandon_session(lost);
 }
 
-/// The next functions are called while an exception is handled, and rethrow it if no session
-/// follows.
+// The next two functions are called while an exception is handled. They end the session so that the
+// next one can follow, or rethrow the exception if no session follows.
 
-/// Ranks are lost, or do not respond.
+/// Handles an error that says that ranks are lost or do not respond.
 void go_on_without_lost(const Error& error, bool reports) {
   if (!membership().is_elastic()) throw;
   if (!session_is_over())
@@ -72,8 +74,8 @@ void go_on_without_lost(const Error& error, bool reports) {
   abandon(error);
 }
 
-/// Other ranks caused an error that all ranks get. Unless they catch it, those ranks leave `run` by
-/// an exception of their own.
+/// Handles an error that all ranks get but other ranks have caused. The other ranks leave `run` by
+/// an exception of their own, unless the program catches it.
 void go_on_without_failed(const Error& error, bool reports) {
   const bool is_own =
       error.ranks().empty() || std::ranges::find(error.ranks(), rank()) != error.ranks().end();
@@ -87,20 +89,22 @@ void go_on_without_failed(const Error& error, bool reports) {
 bool is_elastic() noexcept { return membership().is_elastic(); }
 
 struct State::Session {
-  /// False if another session is to follow.
+  /// Brings all ranks to the newest commit. False if another session is to follow.
   static bool begin(State& state) {
     try {
       state.sync();
       membership().declare_begun();
       return true;
     } catch (const Mismatch& error) {
-      // The mismatch names ranks that have other parts.
+      // The mismatch names the ranks whose parts differ.
       go_on_without_failed(error, /*reports=*/true);
       return false;
     }
   }
 
-  /// A rank that misses the end of the others finds nothing left to do in the last commit.
+  /// Ends the training on all ranks. The commit between the two agreements holds the finished
+  /// state. If a rank is lost before the second agreement, the others start a new session from this
+  /// commit and find nothing left to do.
   static void end(State& state) {
     Data& data = *state.data_;
     static_cast<void>(data.agree(Data::Call::end_of_training));
@@ -110,7 +114,7 @@ struct State::Session {
 
   /// True if the training is done, false if another session is to follow.
   static bool train(State& state, const std::function<void()>& train) {
-    // While it runs, the state takes no parts: they would be in no commit.
+    // While `train` runs, the state accepts no new parts, because no commit would contain them.
     state.data_->runs = true;
     const Finally stop([&] { state.data_->runs = false; });
     try {
@@ -138,7 +142,8 @@ struct State::Session {
   }
 
  private:
-  /// True if the server reports, soon, a loss that this rank has noticed first.
+  /// True if the server ends the session within `patience`. This rank may have noticed the loss of
+  /// a rank before the server.
   static bool is_interrupted_soon() {
     const auto until = steady_clock::now() + patience;
     while (!membership().is_interrupted()) {
@@ -162,7 +167,7 @@ void run(State& state, const std::function<void()>& train) {
       session::restart_session();
     }
   } catch (const ShutDown&) {
-    throw;  // the job is over, or another thread ends this process: no failure of this one
+    throw;  // not a failure of this process: the job is over, or another thread ends the process
   } catch (...) {
     if (membership().is_elastic()) {
       const std::string reason = message_of_current_exception();

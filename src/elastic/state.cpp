@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commits: how ranks agree on them, copy them, and send them to each other.
+// Commits: the ranks agree on them, copy them, and send them to each other.
 //
 // The ranks agree before they copy. A rank that passes the agreement knows that every rank has
-// reached it, with all operations before it done. So a rank lost during the copies leaves some
-// ranks with this commit and others with the one before, and both are whole.
+// reached it, with all operations before it done. So if a rank is lost during the copies, some
+// ranks have this commit and others the one before, and both are complete.
 #include "elastic/state.hpp"
 
 #include <fmt/format.h>
@@ -23,11 +23,12 @@ namespace kolo::elastic {
 using namespace internal;
 namespace {
 
-// A commit's number and the rank that has it in one integer, of which the maximum is the lowest
-// rank with the newest commit.
+// A single maximum finds the newest commit and the lowest rank that has it: each rank contributes
+// the number of its commit times this factor, plus the factor minus 1 minus its rank.
 constexpr std::int64_t max_ranks = std::int64_t{1} << 20;
 
-/// The same on ranks that have the same parts. Not negative.
+/// A hash of the names of the parts, to compare them between ranks. Not negative, so that the ranks
+/// can also compute its minimum as the maximum of its negative.
 template <typename Entries>
 std::int64_t fingerprint(const Entries& entries) {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
@@ -37,7 +38,7 @@ std::int64_t fingerprint(const Entries& entries) {
   return static_cast<std::int64_t>(hash >> 1);
 }
 
-/// The maximum over the ranks, for each number.
+/// Replaces each number by its maximum over the ranks.
 template <std::size_t count>
 void reduce_to_max(std::array<std::int64_t, count>& numbers, const char* name) {
   allreduce(numbers, {.name = name, .op = ReduceOp::max});
@@ -45,7 +46,7 @@ void reduce_to_max(std::array<std::int64_t, count>& numbers, const char* name) {
 
 }  // namespace
 
-// ---- the ranks together ----
+// ---- collective ----
 
 bool State::Data::agree(Call call) const {
   const auto what = static_cast<std::int64_t>(call);
@@ -87,14 +88,14 @@ void State::Data::distribute(int root, std::uint64_t number, bool keeps_per_rank
   commits = number;
 }
 
-// ---- this rank ----
+// ---- this rank's parts ----
 
 void State::Data::copy(std::uint64_t number) {
-  // First the collective calls: if a rank is lost there, the last commit remains.
+  // The collective calls come first: if a rank is lost during them, the last commit is still whole.
   std::vector<StateDict> gathered(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (entries[i].handler->saves_together()) entries[i].handler->save(gathered[i]);
-  commits = 0;
+  commits = 0;  // until the copy is complete, there is no commit to restore
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Entry& entry = entries[i];
     if (entry.handler->saves_together()) {
@@ -118,7 +119,7 @@ void State::Data::load() {
     }
 }
 
-// ---- the public face ----
+// ---- the public class ----
 
 State::State() : data_(std::make_unique<Data>()) {}
 State::State(State&&) noexcept = default;
@@ -151,7 +152,7 @@ State& State::add_handler(std::string name, std::unique_ptr<StateHandler> handle
     throw InvalidArgument(
         fmt::format("kolo::elastic::State::add: there is a part '{}' already", name), name);
   data_->entries.push_back({std::move(name), std::move(handler)});
-  // A commit does not have it.
+  // The commit does not contain the new part, so it cannot be used any more.
   data_->commits = 0;
   return *this;
 }
@@ -188,8 +189,8 @@ void State::sync() {
   int root = static_cast<int>(max_ranks - 1 - numbers[0] % max_ranks);
   const bool all_have_it = -numbers[1] == newest;
   if (newest == 0) {
-    // Nobody has committed: all begin as rank 0. If that is lost before the others have its parts,
-    // they begin as another one.
+    // No rank has a commit, so all ranks take the state of rank 0. If rank 0 is lost before they
+    // have it, they take that of the next session's rank 0.
     root = 0;
     data.copy(0);
     data.distribute(root, 1, /*keeps_per_rank=*/true);

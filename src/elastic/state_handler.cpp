@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handlers that are not templates.
+// The parts of kolo/state_handler.hpp that are not templates.
 #include <fmt/format.h>
 
 #include <cstring>

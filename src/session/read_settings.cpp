@@ -21,15 +21,15 @@ namespace {
 struct Source {
   std::string name;  // the setting in messages
   std::string text;
-  bool meant_for_kolo = true;  // false for the variable of another library
+  bool meant_for_kolo = true;  // false for another library's variable
 };
 
 [[noreturn]] void refuse(const Source& source, std::string_view wanted) {
   throw InvalidArgument(fmt::format("{}={}: {}", source.name, source.text, wanted));
 }
 
-// Options are converted to text, so that one parser checks the bounds of options and variables. The
-// shortest text of a double is read back as the same double.
+// Options are converted to text, so that one parser checks the bounds of options and variables.
+// Nothing is lost: fmt prints the shortest text that reads back as the same double.
 std::string to_text(std::int64_t count) { return std::to_string(count); }
 std::string to_text(std::chrono::duration<double> time) { return fmt::format("{}", time.count()); }
 std::string to_text(bool on) { return on ? "on" : "off"; }
@@ -52,7 +52,7 @@ std::optional<Number> parse(const std::string& text) {
   return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
-/// "a, b or c".
+/// The words as "must be a, b or c".
 template <typename Words>
 std::string one_of(const Words& words) {
   return fmt::format("must be {} or {}", fmt::join(words.begin(), std::prev(words.end()), ", "),
@@ -71,7 +71,7 @@ void set(Settings& settings, const CountSetting& type, const Source& source) {
 
 void set(Settings& settings, const SecondsSetting& type, const Source& source) {
   const std::optional<double> value = parse<double>(source.text);
-  if (!value || !(*value == 0.0 || (*value >= type.min && *value <= type.max)))  // nor "nan"
+  if (!value || !(*value == 0.0 || (*value >= type.min && *value <= type.max)))  // also for NaN
     refuse(source, type.min == 0.0
                        ? "must be a number of seconds from 0 to 1e9"
                        : fmt::format("must be 0 or a number of seconds from {} to 1e9", type.min));
@@ -92,7 +92,7 @@ void set(Settings& settings, const WordSetting<Enumeration>& type, const Source&
   settings.*type.value = static_cast<Enumeration>(found - type.words.begin());
 }
 
-/// Accepts capitals, and Horovod's words too.
+/// Also accepts capitals and Horovod's names of the levels.
 void set(Settings& settings, const WordSetting<LogLevel>& type, const Source& source) {
   const std::optional<LogLevel> level = parse_log_level(source.text);
   if (!level) refuse(source, one_of(type.words));
@@ -128,7 +128,7 @@ void read(Settings& settings, const Setting& setting, const Type& type,
 
 std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {
   constexpr std::string_view prefix = "KOLO_";
-  // These variables are no settings of a session.
+  // Variables of the launcher and the rendezvous, which are not in the table of settings.
   std::vector<std::string> known{"LAUNCHER",           "RENDEZVOUS",        "RENDEZVOUS_PORT",
                                  "RENDEZVOUS_PROCESS", "RENDEZVOUS_SECRET", "RSH"};
   for (const Setting& setting : settings_table)

@@ -10,13 +10,13 @@
 
 namespace kolo::internal::session {
 
-/// Each setting from its option, else from the first of its variables that is not empty, else its
-/// default. Throws InvalidArgument for the first value that cannot be used, with the variable (or
-/// option) and the value.
+/// Takes each setting from its option, otherwise from the first of its variables that is not empty,
+/// otherwise its default. Throws InvalidArgument, with the name and the value, for the first value
+/// that cannot be used.
 [[nodiscard]] Settings read_settings(const SessionOptions& options);
 
-/// Variables of the environment that are probably misspelled settings, each with the variable that
-/// may be meant.
+/// The environment variables that are probably misspelled settings, each with the variable that the
+/// user may have meant.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> find_misspelled_variables();
 
 }  // namespace kolo::internal::session

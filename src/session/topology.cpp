@@ -44,7 +44,7 @@ LocalPosition find_local_position(int rank, const std::vector<int>& ranks_of_mac
   const auto found = std::ranges::find(ranks_of_machine, rank);
   LocalPosition position{.local_rank = static_cast<int>(found - ranks_of_machine.begin()),
                          .local_size = static_cast<int>(ranks_of_machine.size())};
-  int first = 0;  // of this rank's part of the host
+  int first = 0;  // the index of the first rank in this rank's part of the machine
   if (max_ranks_per_host > 0) {
     const int part =
         static_cast<int>(std::min<std::int64_t>(max_ranks_per_host, position.local_size));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each collective's arguments are checked and submitted: kolo/detail/collectives.hpp.
+// Checks the arguments of each collective and submits it (kolo/detail/collectives.hpp).
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -23,7 +23,8 @@ void require_group(const Request& request, std::size_t tensors) {
   if (tensors == 0) request.refuse("a group needs at least one tensor");
 }
 
-/// For sums `average_over` has no meaning, so it must not cause a mismatch.
+/// The divisor to describe. Other operators than the average ignore `average_over`, so it gets one
+/// value for all ranks: a difference must not cause a mismatch.
 template <typename Options>
 AverageOver divisor_of(const Options& options) {
   return options.op == ReduceOp::average ? options.average_over : AverageOver::all;
@@ -36,8 +37,8 @@ void describe_allreduce(Request& request, const Options& options, std::int64_t s
   request.descriptor().step = step;
 }
 
-/// Training loops repeat their submissions: what equals an earlier one is not checked again. Null
-/// if it does not, or fails.
+/// The fast path of training loops: a submission that repeats an earlier one is not checked again.
+/// Returns null for any other submission.
 template <typename Options>
 session::OperationPtr submit_again(const TensorView& tensor, const Options& options, bool alone,
                                    std::int64_t step, bool waits) {
@@ -59,7 +60,7 @@ bool is_in_place(const AllreduceCall& call) {
          call.input.device() == call.output.device() && call.input.shape() == call.output.shape();
 }
 
-/// Rows of the result of a reducescatter on this rank.
+/// The number of rows that a reducescatter of `rows` rows leaves on this rank.
 std::int64_t own_rows(const Request& request, std::int64_t rows) {
   return reducescatter_rows(rows, request.set().own_place,
                             static_cast<int>(request.set().ranks.size()));
@@ -93,7 +94,7 @@ void check_counts(const Request& request, const RowCounts& counts, std::int64_t 
   std::int64_t sum = 0;
   for (const std::int64_t count : counts) {
     if (count < 0) request.refuse(fmt::format("count {} is negative", count));
-    // Compared before they are added: the sum of absurd counts would overflow.
+    // Compared before the addition, because the sum of absurd counts would overflow.
     if (count > std::numeric_limits<std::int64_t>::max() - sum)
       request.refuse(fmt::format("the counts add up to more than the {} rows of the tensor", rows));
     sum += count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of the collectives: kolo/collectives.hpp. calls.cpp checks and submits them.
+// Implements kolo/collectives.hpp. calls.cpp checks and submits the operations.
 #include "kolo/collectives.hpp"
 
 namespace kolo {

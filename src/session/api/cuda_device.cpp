@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of GPUs: kolo/cuda.hpp.
+// Implements kolo/cuda.hpp.
 #include "session/api/cuda_device.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using backend::gpu::Runtime;
 
 namespace {
 
-constexpr std::size_t max_at_once = 16 << 20;  // of pinned memory
+constexpr std::size_t max_at_once = 16 << 20;  // bytes of pinned memory for one copy
 
 thread_local CUstream_st* current_stream = nullptr;
 
@@ -35,6 +35,7 @@ CUstream_st* CudaStreamScope::current() noexcept { return current_stream; }
 
 CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std::move(runtime)) {
   if (gpu.runtime() == nullptr) throw InvalidArgument("this build of Kolo is without CUDA");
+  // Opens the GPU. The event itself is not needed.
   static_cast<void>(gpu.mark({DeviceType::cuda, index}, nullptr));
 }
 
@@ -61,7 +62,7 @@ int CudaDevice::count() noexcept {
     const std::shared_ptr<Runtime> runtime = backend::gpu::find_runtime();
     if (runtime == nullptr || runtime->versions().driver == 0) return 0;
     return runtime->device_count();
-  } catch (const std::exception&) {  // CUDA throws if there is none
+  } catch (const std::exception&) {  // there is no usable CUDA driver
     return 0;
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind kolo/cuda.hpp's CudaDevice.
+// The state behind CudaDevice of kolo/cuda.hpp.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@ struct CudaDevice::State {
   /// `runtime` is null in a build without CUDA. Throws InvalidArgument.
   State(std::shared_ptr<internal::backend::gpu::Runtime> runtime, int index);
 
-  /// By way of pinned memory, on a stream of its own; returns when it is done.
+  /// Copies through pinned memory, on a stream of its own, and waits for the end of the copy.
+  /// Thread-safe.
   void copy(std::byte* host, std::byte* device, std::size_t bytes,
             internal::backend::gpu::CopyKind kind);
 

@@ -20,28 +20,28 @@
 namespace kolo::internal::session {
 namespace {
 
-/// The session of the process. Never destroyed, so that neither the end of the process nor that of
-/// a forked child touches the thread of a session that is still open.
+/// The session of the process. Never destroyed: if a session is still open when the process or a
+/// forked child ends, nothing must touch the session's thread.
 struct Current {
   std::mutex mutex;  // guards `engine`, `stuck` and `changing`
   std::shared_ptr<Engine> engine;
-  bool changing = false;  // a thread starts or destroys an engine
-  // The same engine, for threads that only count themselves in `uses`. Such a thread counts first
-  // and reads this afterwards; the thread that ends the session clears this first and reads `uses`
-  // afterwards. Both are sequentially consistent, so either the one sees null or the other sees the
-  // use.
+  bool changing = false;  // a thread is starting or destroying an engine
+  // The same engine, for threads that take no reference and only count themselves in `uses`. Such a
+  // thread increments `uses` and then reads this pointer; the thread that ends the session clears
+  // the pointer and then reads `uses`. All four accesses are sequentially consistent, so either the
+  // using thread sees null or the ending thread sees the use.
   std::atomic<Engine*> usable{nullptr};
   std::atomic<int> uses{0};
-  std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
+  std::vector<std::shared_ptr<Engine>> stuck;  // engines that some thread still uses: kept forever
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
-  StartArguments arguments{};                  // for the next session, if there was one
+  StartArguments arguments{};                  // the last session's, for `restart_session`
   std::once_flag announces_departures{};
-  std::terminate_handler next_handler = nullptr;  // the program's
+  std::terminate_handler next_handler = nullptr;  // the program's own handler
 };
 Current& current = *new Current;
 
-/// Keeps other threads from starting a session. Constructed with the mutex held.
+/// Keeps other threads from starting a session while it lives. Construct it with the mutex held.
 class Change {
  public:
   Change() { current.changing = true; }
@@ -52,8 +52,8 @@ class Change {
   Change& operator=(Change&&) = delete;
 };
 
-/// Waits until no thread uses the engine that was current; the caller holds one reference to it.
-/// False after a second, if a thread was stopped in the middle of a call.
+/// Waits until no thread uses the former engine. The caller must hold one reference to it. Gives up
+/// and returns false after a second, for example if a thread was stopped in the middle of a call.
 bool uses_end(const std::shared_ptr<Engine>& engine) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (current.uses > 0 || engine.use_count() > 1) {
@@ -73,7 +73,7 @@ Change begin_start() {
   return {};
 }
 
-/// Ends the time of the current session.
+/// Removes the current engine: from now on there is no session.
 Change take_current() {
   const std::lock_guard lock(current.mutex);
   current.engine.reset();
@@ -83,10 +83,12 @@ Change take_current() {
 constexpr const char* no_session =
     "there is no session: make a kolo::Session or call kolo::init first";
 
-// The next functions tell the other ranks of ends of the process that run no destructor.
+// The next functions handle ends of the process that run no destructor of a Session. They tell the
+// other ranks, which would otherwise wait for this one.
 
 [[noreturn]] void on_terminate() {
-  // The launcher ends the job within seconds after this process: tell the other ranks before.
+  // Tell the other ranks the reason now: the launcher ends the job within seconds after this
+  // process.
   if (const std::shared_ptr<Engine> engine = find_engine())
     engine->leave_now(std::current_exception()
                           ? "an uncaught exception: " + message_of_current_exception()
@@ -97,16 +99,16 @@ constexpr const char* no_session =
 }
 
 void on_exit(int status, void* /*unused*/) {
-  // A signal handler that interrupted the driver ends the process: the end of the session would
-  // wait for this thread. The other ranks notice the end of the process.
+  // If a signal handler that interrupted the driver calls `exit`, `end_session` would wait for this
+  // very thread. Return instead; the other ranks notice the end of the process.
   if (const std::shared_ptr<Engine> engine = find_engine(); engine && engine->has_this_thread())
     return;
   end_session(true, "its process exits");
   if (!this_job().is_forked) this_job().membership.leave(status);
 }
 
-/// Installs the handlers once. To be called after MPI was started: exit handlers run in reverse
-/// order, and a session that is still open when `exit` is called needs MPI to end.
+/// Installs the handlers once. Must be called after MPI was started: exit handlers run in reverse
+/// order, and a session that is still open when `exit` is called needs MPI for its end.
 void announce_departures() {
   std::call_once(current.announces_departures, [] {
     current.next_handler = std::set_terminate(on_terminate);
@@ -114,7 +116,8 @@ void announce_departures() {
   });
 }
 
-/// First does what may fail on this rank alone: the others must not have a session without it.
+/// Starts a session over MPI. The steps that may fail on this rank alone come first, so that the
+/// other ranks do not start a session without it.
 std::shared_ptr<Engine> start_over_mpi(const StartArguments& arguments) {
   MpiEnvironment& mpi = this_job().mpi;
   mpi.start(arguments.argc, arguments.argv);
@@ -128,13 +131,14 @@ std::shared_ptr<Engine> start_over_mpi(const StartArguments& arguments) {
   return started;
 }
 
-/// True if ranks other than this one cannot start, and an elastic job continues without them.
+/// True if the error concerns only other ranks, and the job is elastic: it continues without them.
 bool is_for_others(const Error& error, int rank) {
   return this_job().membership.is_elastic() && !error.ranks().empty() &&
          std::ranges::find(error.ranks(), rank) == error.ranks().end();
 }
 
-/// An elastic job continues without ranks that are lost or fail while the session starts.
+/// Starts a session through the rendezvous server. An elastic job tries again without ranks that
+/// are lost or fail during the start.
 std::shared_ptr<Engine> start_served(const StartArguments& arguments) {
   JobMembership& membership = this_job().membership;
   while (true) {
@@ -152,7 +156,7 @@ std::shared_ptr<Engine> start_served(const StartArguments& arguments) {
   }
 }
 
-/// Starts the engine as the kind of the job demands.
+/// Starts the engine in the way that the kind of the job requires.
 std::shared_ptr<Engine> start(const StartArguments& arguments) {
   Job& job = this_job();
   if (job.kind == JobKind::mpi) return start_over_mpi(arguments);
@@ -240,7 +244,7 @@ void require_collectives_allowed(std::string_view type, const std::string& name)
 void end_session(bool clean, const std::string& reason) {
   Job& job = this_job();
   if (job.is_forked) return;
-  // A second thread returns when the session has ended.
+  // Held to the end, so that a second caller returns only when the session has ended.
   const std::lock_guard ending_lock(current.ending);
   std::shared_ptr<Engine> ended = find_engine();
   if (!ended) return;
@@ -252,9 +256,10 @@ void end_session(bool clean, const std::string& reason) {
       job.mpi.abort_at_exit(ended->left_requests());
     job.mpi.watch_at_exit(ended->links().other_processes());
   }
-  current.usable = nullptr;  // before `uses` is read: see `Current::usable`
+  current.usable = nullptr;  // before `uses_end` reads `uses`; see `Current::usable`
   const Change change = take_current();
-  // Destroy the engine on this thread: the destructor calls MPI, and other threads may not.
+  // Destroy the engine on this thread, because its destructor calls MPI, which other threads may
+  // not.
   if (uses_end(ended)) return ended.reset();
   const std::lock_guard lock(current.mutex);
   current.stuck.push_back(std::move(ended));

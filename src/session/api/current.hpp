@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session of the process, behind the free functions of the public headers.
+// The session of the process, which the free functions of the public headers use.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,17 @@
 
 namespace kolo::internal::session {
 
-/// Throws NotInitialized, which names the `function` that was called, if there is no session;
-/// InvalidArgument in a forked process. Keep the result for a short time only: the end of the
-/// session waits for it.
+/// The engine of the open session. Throws NotInitialized, which names `function`, if there is no
+/// session; InvalidArgument in a forked process. Keep the result for a short time only, because the
+/// end of the session waits until it is released.
 [[nodiscard]] std::shared_ptr<Engine> current_engine(std::string_view function);
 
-/// Keeps the session alive, as a shared pointer does, but at a lower cost. Keep it for a short time
-/// only: the end of the session waits for it.
+/// Keeps the engine alive as the result of `current_engine` does, but at a lower cost: an atomic
+/// counter instead of the mutex. Keep it for a short time only, for the same reason.
 class EngineInUse {
  public:
-  /// Throws as `current_engine`. The message names the operation.
+  /// Throws as `current_engine` does, and as `require_collectives_allowed`. The message names the
+  /// operation.
   EngineInUse(OperationType type, const std::string& name);
   ~EngineInUse();
   EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
@@ -36,27 +37,29 @@ class EngineInUse {
   Engine* engine_ = nullptr;
 };
 
-/// Null if there is no session, and in a forked process.
+/// The engine of the open session; null if there is none, and in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;
 
 void start_session(const StartArguments& arguments);
 /// Starts a session with the arguments of the last one.
 void restart_session();
 
-/// The number of times that the ranks began to count steps anew: at each start of a session, and
-/// when all ranks have joined. The driver increments it before the join completes, so a thread that
-/// has waited for the join reads the new number.
+/// The number of times that the ranks restarted their count of steps: at each start of a session,
+/// and when all ranks have joined. The driver increments it before the join completes, so a thread
+/// that has waited for the join reads the new number.
 void begin_step_epoch() noexcept;
 [[nodiscard]] std::int64_t step_epoch() noexcept;
 
-/// Does nothing if there is no session.
+/// Ends the session of this rank and waits for the other ranks. Does nothing if there is no
+/// session.
 void end_session(bool clean, const std::string& reason);
 /// Ends the session for all ranks, without waiting for them. Does nothing if there is none.
 void abandon_session(const Error& why);
 
-/// True in an elastic job before `elastic::run`, where other ranks may be in another call.
+/// True in an elastic job before `elastic::run`. Other ranks may then be in another call, so the
+/// ranks cannot compare arguments yet.
 [[nodiscard]] bool agreements_are_deferred() noexcept;
-/// Throws InvalidArgument then; the message names the operation.
+/// Throws InvalidArgument if `agreements_are_deferred`. The message names the operation.
 void require_collectives_allowed(std::string_view type, const std::string& name);
 
 }  // namespace kolo::internal::session

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of futures: kolo/future.hpp.
+// Implements kolo/future.hpp.
 #include "kolo/future.hpp"
 
 #include <unistd.h>
@@ -18,12 +18,13 @@ namespace kolo::detail {
 using namespace internal;
 namespace {
 
-/// `exit` destroys the thread_local objects of the thread that calls it before any static object.
+/// Notices the exit of the process before any static object, such as a global future, is destroyed:
+/// `exit` first destroys the thread_local objects of its thread.
 struct SeesExit {
   SeesExit() = default;
   ~SeesExit() {
     if (::gettid() == ::getpid())
-      session::this_job().is_exiting = true;  // else a thread that loaded this library ends
+      session::this_job().is_exiting = true;  // if not, only a thread that loaded this library ends
   }
   SeesExit& operator=(SeesExit&&) = delete;
 };
@@ -41,7 +42,7 @@ const Operation& checked(const std::shared_ptr<Operation>& operation) {
   return *operation;
 }
 
-/// False if the operation is not done by then. Throws its error.
+/// Waits for the operation, and throws its error. Returns false if it is not done at the deadline.
 bool wait_until(const std::shared_ptr<Operation>& waited, TimePoint deadline) {
   session::this_job().require_not_forked();
   const Operation& operation = checked(waited);
@@ -87,7 +88,7 @@ bool FutureBase::abandon() noexcept {
   if (!operation || operation->done() || session::this_job().is_forked) return true;
   const std::shared_ptr<session::Engine> engine = operation->engine();
   if (engine == nullptr) return true;
-  if (engine->in_pass()) {  // the session keeps the operation
+  if (engine->in_pass()) {  // the driver cannot wait; the queue keeps the operation alive
     log(LogLevel::warning, "an allocator has destroyed the future of " +
                                to_string(operation->key()) +
                                ", which is not done: its tensors must stay until it is");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of process sets: kolo/process_set.hpp.
+// Implements kolo/process_set.hpp.
 #include "kolo/process_set.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +32,8 @@ std::vector<int> checked(std::span<const int> ranks, const session::Topology& to
   return sorted;
 }
 
-/// Submits a change of the sets and waits; returns the number that all ranks agreed on.
+/// Submits a change of the sets and waits for it. Returns the number of the set on which all ranks
+/// agreed.
 SetId change(session::Engine& engine, Descriptor descriptor) {
   session::require_collectives_allowed(to_string(descriptor.type), "");
   SetId agreed = world_set;

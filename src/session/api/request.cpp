@@ -16,7 +16,7 @@
 namespace kolo::internal::session {
 namespace {
 
-constexpr std::size_t max_shown_bytes = 64;  // of a name that is too long
+constexpr std::size_t max_shown_bytes = 64;  // the shown part of a name that is too long
 
 bool has_meaning(ReduceOp op, DType dtype) {
   if (op == ReduceOp::adasum) return is_floating(dtype);
@@ -24,7 +24,7 @@ bool has_meaning(ReduceOp op, DType dtype) {
   return dtype != DType::boolean || !sums;
 }
 
-/// False for a value that a cast has made.
+/// False for a value that is no enumerator, which only a cast can produce.
 template <typename Enumeration>
 bool is_value(Enumeration value) {
   return is_enumerator<Enumeration>(static_cast<std::underlying_type_t<Enumeration>>(value));
@@ -37,9 +37,9 @@ bool overlap(const void* a, const void* b, std::size_t bytes) {
   return a != b && before(first, second + bytes) && before(second, first + bytes);
 }
 
-/// A submission of this thread for its next request. Exit handlers and destructors of static
-/// objects may submit too. They run after the thread_local objects of their thread are destroyed,
-/// so this type has no destructor.
+/// A spare submission of this thread, whose memory the next request reuses. Without a destructor,
+/// because exit handlers and destructors of static objects may still submit after the thread_local
+/// objects of their thread are destroyed. `FreeSpare` frees the spare.
 struct Spare {
   Submission* submission = nullptr;
   bool is_kept = true;
@@ -81,7 +81,7 @@ Request::Request(OperationType type, const std::string& name, const ProcessSet& 
     : engine_(type, name), set_(engine_->process_sets().find_for_member(set, type, name)) {
   draft_->set = set_.id;
   draft_->descriptor.type = type;
-  // Names travel to all ranks, and several of them in one message.
+  // Limited, because names travel to all ranks, several of them in one message.
   if (name.size() > max_name_bytes) {
     const int rank = engine_->topology().rank;
     throw InvalidArgument(
@@ -109,7 +109,7 @@ void Request::check(const ConstTensorView& tensor) const {
                        static_cast<int>(tensor.device().type)));
   for (const std::int64_t length : tensor.shape().lengths())
     if (length < 0) refuse("shape " + to_string(tensor.shape()) + " has a negative length");
-  // Before the elements are counted: the count of more would overflow.
+  // Checked before the elements are counted, because the count could overflow.
   if (!extent_of(tensor.shape().lengths()))
     refuse(fmt::format("shape {} has more than {} elements", to_string(tensor.shape()),
                        max_tensor_elements));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the arguments of a collective to a submission: checked, described, not yet submitted.
+// Turns the arguments of a collective into a submission, and checks them.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,28 @@
 
 namespace kolo::internal::session {
 
-/// How a tensor is cut into rows: slices of the first dimension; a scalar is one row.
+/// The rows of a tensor, which are its slices along the first dimension. A scalar is one row.
 struct Rows {
   std::int64_t rows;
   std::int64_t row_elements;
 };
 [[nodiscard]] Rows rows_of(const Shape& shape);
 
-/// A submission in the making. Its memory is kept for the next one of this thread.
+/// A submission in preparation, whose memory is kept for the thread's next one.
 struct KeepForNext {
   void operator()(Submission* submission) const;
 };
 using Draft = std::unique_ptr<Submission, KeepForNext>;
 [[nodiscard]] Draft make_draft();
 
-/// One operation in the making. Everything here throws InvalidArgument, which names the operation
-/// and this rank; nothing is submitted then.
+/// One operation in preparation. All functions throw InvalidArgument, which names the operation and
+/// this rank, for arguments that cannot be used; nothing is submitted then.
 class Request {
  public:
-  /// Throws NotInitialized; InvalidArgument if this rank is no member of the set.
+  /// Throws NotInitialized if there is no session; InvalidArgument if this rank is no member of the
+  /// set.
   Request(OperationType type, const std::string& name, const ProcessSet& set);
-  /// With a name and a set from the options of a collective.
+  /// The same, with the name and the set from the options of a collective.
   template <typename Options>
   Request(OperationType type, const Options& options)
       : Request(type, options.name, options.process_set) {}
@@ -45,21 +46,23 @@ class Request {
   [[nodiscard]] const ProcessSets::View& set() const { return set_; }
   [[nodiscard]] Descriptor& descriptor() { return draft_->descriptor; }
 
-  /// Refuses a tensor whose shape, dtype or memory cannot be.
+  /// Refuses a tensor whose shape, dtype or memory is invalid.
   void check(const ConstTensorView& tensor) const;
-  /// A tensor that is combined or copied element by element. `output` may be the input.
+  /// Adds a tensor that is reduced or copied element by element. `output` may be the input.
   void add(const ConstTensorView& input, const TensorView& output);
-  /// A tensor of which rows travel; ranks may differ in their number if `any_rows`.
+  /// Adds a tensor whose rows are distributed among ranks. With `any_rows`, ranks may have
+  /// different numbers of rows.
   void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
-  /// After the tensors of a group were added: refuses two that are reduced in the same memory.
+  /// Refuses a group in which two outputs of `add` share memory. Call it after all tensors are
+  /// added.
   void check_disjoint() const;
-  /// As above, of tensors whose rows travel, and of one's output and another's input.
+  /// The same for a group of `add_rows`. Also refuses an output that shares memory with an input.
   void check_disjoint(std::span<const TensorView> outputs) const;
   void add_text(std::string& text);
   /// The member that was added last.
   [[nodiscard]] backend::BatchTensor& member() { return draft_->members.back(); }
 
-  /// After the tensors were added.
+  /// Describes a reduction. Call it after all tensors are added.
   template <typename Options>
   void set_reduction(const Options& options) {
     Descriptor& described = descriptor();
@@ -82,14 +85,15 @@ class Request {
   [[nodiscard]] std::string in_words() const;  // `allreduce "x" on rank 1`
   void check_reduction();
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
-  /// Tensors on a GPU may be touched after what the caller's stream was given so far.
+  /// Records the device, and for a GPU an event: Kolo touches the tensors only after the work that
+  /// the caller's stream has been given so far.
   void mark(Device device);
 
   EngineInUse engine_;
   Draft draft_ = make_draft();
   ProcessSets::View set_;
-  std::int64_t extent_ = 0;                                 // of the tensors so far
-  Device device_{};                                         // of the first tensor
+  std::int64_t extent_ = 0;                                 // the sum over all tensors so far
+  Device device_{};                                         // the device of the first tensor
   std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of the session and of what it has: kolo/session.hpp, kolo/diagnostics.hpp,
-// kolo/shared_memory.hpp.
+// Implements kolo/session.hpp, kolo/diagnostics.hpp and kolo/shared_memory.hpp.
 #include "kolo/session.hpp"
 
 #include <algorithm>
@@ -85,7 +84,8 @@ void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap, std::size_t
   if (!heap) return nullptr;
   bytes = std::max<std::size_t>(bytes, 1);
   void* const block = heap->allocate(bytes);
-  // A full heap: it has this rank's share of the memory. Others may use less than theirs.
+  // The heap is limited to this rank's share of the host's memory. If it is full, take other
+  // memory: other ranks may use less than their shares.
   return block != nullptr ? block : node::allocate_reserved(bytes);
 }
 

@@ -24,10 +24,11 @@ struct GpuLibraries {
   backend::Router::FindLibrary find_nccl = backend::nccl::find_library;
 };
 
-/// The devices of one rank. Calls nothing of CUDA before the first GPU tensor.
+/// The devices of one rank. CUDA is not called before the first GPU tensor, so a job on CPUs
+/// creates no CUDA context.
 class Devices {
  public:
-  /// `cpu` and `settings` outlive this.
+  /// `cpu` and `settings` outlive the object.
   Devices(backend::Backend& cpu, int rank, const Settings& settings, GpuLibraries libraries)
       : cpu_(cpu) {
     if (libraries.cuda == nullptr) return;
@@ -36,16 +37,17 @@ class Devices {
                         backend::Router::Options{});
   }
 
-  /// A mark in this thread's current stream, after the work so far, for a tensor on the GPU. Throws
-  /// InvalidArgument if the GPU cannot be used; BackendError. Thread-safe.
+  /// Records an event in this thread's current stream. Kolo touches a GPU tensor only after the
+  /// event, and so after the work that the stream has been given so far. Throws InvalidArgument if
+  /// the GPU cannot be used; BackendError. Thread-safe.
   [[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark(Device device) {
     if (!gpu_) throw InvalidArgument("this build of Kolo is without CUDA");
     return gpu_->mark(device, CudaStreamScope::current());
   }
 
-  /// Executes batches wherever their tensors are.
+  /// Executes batches on the device that holds their tensors.
   [[nodiscard]] backend::Backend& backend() { return gpu_ ? *on_devices_ : cpu_; }
-  /// True while a GPU works, whose progress rings no bell.
+  /// True while a GPU works: its progress rings no bell, so the driver has to poll.
   [[nodiscard]] bool must_poll() const { return on_devices_ && on_devices_->must_poll(); }
 
  private:

@@ -18,8 +18,9 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-/// The time that a rank which exits, or which an exception unwinds, gives other ranks for a pending
-/// operation, unless a warning is due sooner. Then the rank leaves, since they may wait for it.
+/// The longest time that an exiting or unwinding thread waits for its pending operation. Then its
+/// rank leaves the session, since other ranks may wait for operations that it will never submit. If
+/// `stall_warning` is shorter, that limit applies.
 constexpr nanoseconds max_unwinding = std::chrono::seconds(10);
 
 negotiation::NegotiatorOptions negotiator_options(std::uint64_t session, const Topology& topology,
@@ -87,9 +88,9 @@ OperationPtr Engine::submit_again(const Repetition& repetition, bool waits) {
 }
 
 void Engine::announce_submission(bool waits) {
-  // A thread that waits rings, or drives, in `wait_until`. During a short sleep of the session's
-  // own thread no ring is needed: it finds the operation afterwards. But if a thread waits, that
-  // one drives, and it may sleep for long.
+  // A thread that waits for its operation rings, or drives, in `wait_until`. While the session's
+  // own thread takes a short sleep (`coalescing_`), no ring is needed: it finds the operation when
+  // it wakes. But if another thread waits, that thread drives, and may sleep for long.
   if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
 }
 
@@ -156,7 +157,7 @@ void Engine::give_up(Failure why) {
 
 void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
   leave(false, reason);
-  if (in_pass()) return;  // an allocator ends the process: no other thread can drive
+  if (in_pass()) return;  // an allocator ends the process: this thread drives and cannot wait
   wait_until([&] { return departed_.load(); }, steady_clock::now() + timeout);
 }
 
@@ -164,14 +165,14 @@ void Engine::stop_thread() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();  // `start` may not have been called
+    changed_.notify_all();  // the thread waits for this if `start` was never called
   }
-  bell().wake(node::Listener::thread);  // not `ring`: the thread may not be the listener
+  bell().wake(node::Listener::thread);  // `ring` wakes only the listener, which may be another
   thread_.join();
 }
 
 void Engine::shut_down(bool clean, const std::string& reason) {
-  require_outside_pass("");  // first: a rank that has left cannot come back
+  require_outside_pass("");  // before `leave`, which cannot be undone
   leave(clean, reason);
   const nanoseconds patient = settings_.stall_warning.count() > 0
                                   ? settings_.stall_warning
@@ -183,7 +184,7 @@ void Engine::shut_down(bool clean, const std::string& reason) {
   stop_thread();
   recorder_.end();
   write_suppressed();
-  // Threads may have submitted operations during the last pass.
+  // Operations that threads submitted during the last pass are still in the queue.
   for (detail::Operation* operation : queue_.close())
     operation->finish(std::make_exception_ptr(
         ShutDown("this rank has left the session", operation->key().name, {topology_.rank})));

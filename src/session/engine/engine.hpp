@@ -21,20 +21,21 @@
 namespace kolo::internal::session {
 
 /// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when
-/// none does, the session's own thread. A waiting thread would otherwise only sleep until the other
-/// has woken it, which costs two context switches for each operation. `driven_` is the token that
-/// makes a thread the driver. Thread-safe but for `shut_down`.
+/// no thread waits, the session's own thread. If the session's own thread always drove, a waiting
+/// thread would sleep until it is woken, which costs two context switches for each operation.
+/// `driven_` is the token that makes a thread the driver. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// Acquires all it needs, the session's own thread too, and calls nothing of `links` that another
-  /// rank would notice. `session` is a number that all ranks share and no earlier session had.
+  /// Acquires all resources, the session's own thread included. Does nothing that another rank
+  /// would notice, so a rank that fails here can still report the error before the session begins.
+  /// `session` is a number that all ranks share and no earlier session had.
   Engine(Settings settings, std::uint64_t session, const Topology& topology,
          std::unique_ptr<Links> links, GpuLibraries gpu_libraries = {});
-  /// Unless it was never started, it must have been shut down.
+  /// An engine that was started must have been shut down.
   ~Engine();
   Engine& operator=(Engine&&) = delete;
 
-  /// Lets the session's own thread drive. Once; before anything is submitted.
+  /// Lets the session's own thread drive. Call it once, before anything is submitted.
   void start();
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
@@ -43,21 +44,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   [[nodiscard]] const Links& links() const { return *links_; }
 
-  /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
-  /// thread, is rung. Memory for the next submission is left in it. Throws as
-  /// `OperationQueue::push` and `wait`; ShutDown if this rank has left.
+  /// Queues the operation. `waits`: the caller is about to wait and will drive; otherwise the bell
+  /// rings for the driver or the session's own thread. `submission` gets memory for reuse in
+  /// exchange. Throws as `OperationQueue::push` and `wait` do; ShutDown if this rank has left.
   OperationPtr submit(Submission&& submission, bool waits);
-  /// The same for a submission that `OperationQueue::push_again` takes. Null for any other, which
-  /// is then to be submitted with `submit`.
+  /// As `submit`, for a submission that `OperationQueue::push_again` accepts. Returns null for any
+  /// other, which the caller then submits with `submit`.
   OperationPtr submit_again(const Repetition& repetition, bool waits);
 
-  /// Waits until `operation` is done, at most until `deadline`. False if it is not. Throws
-  /// InvalidArgument in a callback that the driver has called.
+  /// Waits until `operation` is done, at most until `deadline`. Returns false if the operation is
+  /// not done by then. Throws InvalidArgument in a callback that the driver has called.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
 
-  /// True while this thread makes progress: a callback of the program has called.
+  /// True while this thread is in a pass of the driver. The caller is then a callback of the
+  /// program, such as an allocator.
   [[nodiscard]] bool in_pass() const;
-  /// True if this thread drives the session or waits for it. A signal handler may ask.
+  /// True if this thread drives the session or waits for it. Async-signal-safe.
   [[nodiscard]] bool has_this_thread() const;
 
   /// For a thread that an exception unwinds, or that exits: other ranks may wait for operations
@@ -66,23 +68,23 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void wait_or_leave(const detail::Operation& operation, std::string_view cause);
 
   [[nodiscard]] Statistics statistics() const { return recorder_.statistics(); }
-  /// Throws InvalidArgument if there is one.
+  /// Throws InvalidArgument if a timeline is being written already.
   void start_timeline(std::shared_ptr<diagnostics::Timeline> timeline);
   /// Throws BackendError if something could not be written.
   void stop_timeline();
   std::string write_flight_record(const std::string& path);
 
-  /// This rank leaves the session: every other rank learns of it. Does not wait.
+  /// This rank leaves the session, and every other rank is told. Does not wait.
   void leave(bool clean, const std::string& reason);
 
-  /// Leaves, and waits until the other ranks were sent word of it, at most for `timeout`.
+  /// Leaves, and waits until the other ranks have been told, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
 
-  /// The session is over for all ranks, which learn of it. `shut_down` then does not wait for them.
+  /// Ends the session for all ranks. `shut_down` then does not wait for them.
   void give_up(Failure why);
 
-  /// Leaves, waits until all ranks have left, and stops. Then every operation is done. Throws
-  /// InvalidArgument in a callback that the driver has called, and does nothing.
+  /// Leaves, waits until all ranks have left, and stops. Every operation is done afterwards. In a
+  /// callback that the driver has called, throws InvalidArgument and does nothing.
   void shut_down(bool clean, const std::string& reason);
 
   /// True once an operation has failed because ranks left, were lost or did not respond.
@@ -90,12 +92,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
     return has_missed_ranks_.load(std::memory_order_acquire);
   }
 
-  /// True if the session has failed because a process of another rank ended or does not respond, as
-  /// far as this rank has seen by itself. Only after `shut_down`.
+  /// True if this rank itself has seen that another rank's process ended or does not respond. Call
+  /// it only after `shut_down`, as the next two functions.
   [[nodiscard]] bool lost_a_process() const { return progress_engine_.lost_a_process(); }
-  /// True if the session has ended before its ranks have left it. Only after `shut_down`.
+  /// True if the session ended before its ranks left it.
   [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
-  /// True if MPI may still write the memory of batches. Only after `shut_down`.
+  /// True if MPI may still write the memory of batches.
   [[nodiscard]] bool left_requests() const { return progress_engine_.left_requests(); }
 
  private:
@@ -106,10 +108,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void require_outside_pass(const std::string& name) const;
   void announce_submission(bool waits);
   bool wait_until(const Condition& met, TimePoint deadline);
-  /// The driver does the work after its next pass; waits until it is done. Throws what the work
-  /// throws. For state that only the driver may touch.
+  /// Has the driver call `work` after its next pass, and waits until the call returns. Needed for
+  /// state that only the driver may touch. Rethrows the exception of `work`.
   void run_on_driver(const std::function<void()>& work);
-  // Called by the driver.
+  // The next functions are called by the driver.
   /// Moves the session forward once. True if anything moved.
   bool progress();
   void drive_until(const Condition& met, TimePoint deadline);
@@ -125,8 +127,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
   [[nodiscard]] bool must_poll() const { return links_->must_poll() || devices_.must_poll(); }
-  /// From now on new work rings. One more pass must follow before the thread sleeps: earlier work
-  /// did not ring.
+  /// From now on, new work rings the bell. The caller must make one more pass before it sleeps,
+  /// because earlier work did not ring.
   void listen(node::Listener listener) const;
 
   Settings settings_;
@@ -151,23 +153,23 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool started_ = false;             // the session's own thread may drive
   bool stopping_ = false;            // the session's own thread is to end
   std::atomic<bool> leaving_{false};
-  // Written before `leaving_` is set, and not again.
+  // `leaving_` publishes these two members to the driver: written once, before it is set.
   bool left_clean_ = true;
   std::string reason_of_leaving_;
   std::atomic<bool> giving_up_{false};
-  Failure reason_to_give_up_{};  // as above, for `giving_up_`
+  Failure reason_to_give_up_{};  // published by `giving_up_` in the same way
 
-  std::mutex asking_;  // held by the thread that waits for `work_`: there is one at a time
-  std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done
+  std::mutex asking_;  // held by the thread in `run_on_driver`: one at a time
+  std::atomic<const std::function<void()>*> work_{nullptr};  // null: none, or it has been done
 
-  // Used by the session's own thread. While it polls, its pauses grow.
-  std::chrono::nanoseconds pause_{};
+  // The remaining members are used by the session's own thread; other threads read only the atomic.
+  std::chrono::nanoseconds pause_{};  // grows while the thread polls and nothing moves
   TimePoint moved_at_{};
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
-  std::atomic<bool> coalescing_{false};  // the thread checks soon: submitters need not ring
-  std::uint64_t unattended_ = 0;         // submissions before the last sleep
-  bool in_bursts_ = false;               // many came during the last sleep
+  std::atomic<bool> coalescing_{false};  // the thread checks the queue soon: no ring is needed
+  std::uint64_t unattended_ = 0;         // `OperationQueue::unattended` before the last sleep
+  bool in_bursts_ = false;               // many submissions came during the last coalescing sleep
   std::thread thread_;
 };
 

@@ -20,15 +20,15 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A waiting thread that drives yields for this long after progress, then it sleeps: the next
-// message of a running operation usually comes sooner than a sleeper would wake.
+// The time after the last progress for which a waiting driver yields before it sleeps. The next
+// message of a running operation usually comes sooner than a sleeping thread would wake.
 constexpr nanoseconds patience = microseconds(100);
 
-// No thread sleeps longer, so that periodic checks are on time.
+// The longest sleep of any thread, so that the periodic checks are on time.
 constexpr nanoseconds max_sleep = milliseconds(100);
 
-// Submissions that follow each other within this time gather without a ring each. A ring would cost
-// more than the submission.
+// Submissions that follow each other within this time are collected without a ring for each. A ring
+// costs more than a submission.
 constexpr nanoseconds gathering = microseconds(50);
 
 // After a burst of this many submissions another burst is likely, and a thread will wait for it,
@@ -37,16 +37,19 @@ constexpr nanoseconds gathering = microseconds(50);
 constexpr std::uint64_t burst = 16;
 constexpr nanoseconds gathering_burst = microseconds(500);
 
-// Without rings the driver polls: waiting for MPI would use a whole core.
+// The pauses of a driver that polls because messages do not ring. Polling without pauses, as MPI's
+// own wait functions do, would use a whole core.
 constexpr nanoseconds shortest_pause = microseconds(50);
 constexpr nanoseconds max_pause = milliseconds(1);  // while an answer is awaited
 constexpr nanoseconds idle_pause = milliseconds(5);
-// Shortly after traffic more is likely, including messages that this rank only forwards.
+// The time after the last progress in which more messages are likely, including those that this
+// rank only forwards. Until it has passed, the driver does not pause for `idle_pause`.
 constexpr nanoseconds lively = milliseconds(50);
-// MPI moves data only when called, and a sleep costs more than most messages between hosts.
+// `patience` while a batch runs, if a spare processor can poll or the driver has to: MPI moves data
+// only when called, and a sleep takes longer than most messages between hosts.
 constexpr nanoseconds patience_executing = milliseconds(2);
 
-/// The engine whose pass this thread is in. An allocator of the program runs in a pass.
+/// The engine whose pass this thread is in. Allocators of the program run in a pass.
 thread_local const Engine* in_pass_of = nullptr;
 thread_local const Engine* within = nullptr;  // the engine that this thread drives or waits for
 
@@ -67,7 +70,7 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   const Finally back([before = std::exchange(within, this)] { within = before; });
   std::unique_lock lock(mutex_);
   ++waiters_;  // the session's own thread gives up the token when it sees this
-  // Before the first look at the condition; see `progress`.
+  // Between the count and the first read of the condition: pairs with the fence in `progress`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const Finally not_waiting([&] { --waiters_; });
   while (!met() && steady_clock::now() < deadline) {
@@ -76,12 +79,13 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
       const Finally token([&] {
         if (!lock.owns_lock()) lock.lock();
         driven_ = false;
-        changed_.notify_all();  // one of the others takes the token
+        changed_.notify_all();  // another waiting thread takes the token
       });
       lock.unlock();
       drive_until(met, deadline);
       lock.lock();
-      // Under the lock and with the token: a thread that waits from now on drives itself.
+      // The lock and the token are held, so no other thread can begin to drive before the bell is
+      // handed over, and a thread that waits later drives itself.
       if (waiters_ == 1) hand_over();
       continue;
     }
@@ -119,11 +123,11 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       std::this_thread::yield();
     } else {
       listen(node::Listener::waiter);
-      // Work from before `listen` did not ring, so it is checked once more; `met` too, since
-      // another thread may have changed its condition.
+      // Work from before `listen` did not ring, so one more pass looks for it. `met` is checked
+      // again because another thread may have changed its condition.
       if (!progress() && !met())
         bell().sleep(node::Listener::waiter,
-                     // Asked again: this call of `progress` may have left something to poll for.
+                     // `must_poll` is called again: `progress` may have started work to poll for.
                      std::min({must_poll() ? pause : max_sleep, until_due(now),
                                std::chrono::duration_cast<nanoseconds>(deadline - now)}));
       bell().stop_listening();
@@ -133,9 +137,9 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
   }
 }
 
-/// No thread waits any more: from now on the bell wakes the session's own thread. That thread
-/// sleeps already and is woken only if something moved after it became the listener, or if it has
-/// to poll: its pause was chosen when nothing was outstanding.
+/// Makes the session's own thread the listener when no thread waits any more. That thread is
+/// already asleep. It is woken only if something moved after it became the listener, or if it has
+/// to poll, because its pause was chosen when nothing was outstanding.
 void Engine::hand_over() {
   listen(node::Listener::thread);
   if (progress() || (must_poll() && progress_engine_.outstanding()))
@@ -147,7 +151,8 @@ bool Engine::progress() {
   if (giving_up_) progress_engine_.give_up(reason_to_give_up_);
   if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
   bool moved = progress_engine_.progress();
-  // Acquire: the work as its thread has written it. Release: the thread sees its effects.
+  // Acquire: the driver sees the function object as `run_on_driver` wrote it. Release: the thread
+  // that waits for the null pointer sees the effects of the call.
   if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
     (*work)();
     work_.store(nullptr, std::memory_order_release);
@@ -156,12 +161,13 @@ bool Engine::progress() {
   departed_.store(progress_engine_.departed(), std::memory_order_release);
   ended_.store(progress_engine_.ended(), std::memory_order_release);
   has_missed_ranks_.store(progress_engine_.has_missed_ranks(), std::memory_order_release);
-  // If this thread is the only one that waits, it checks its own condition. A waiter that finds the
-  // token taken checks its condition once more before it sleeps, both under the lock: so either it
-  // sees the change, or it sleeps already and is notified.
+  // A driver that is the only waiter checks its own condition. Any other waiter checks its
+  // condition under the lock right before it sleeps: so either it sees the change, or it sleeps
+  // already and is notified.
   if (moved) {
     // The driver changes the condition and then reads the number of waiters; a waiter counts itself
-    // and then reads the condition. With a fence in between on both sides, one sees the other.
+    // and then reads the condition. With a sequentially consistent fence in between on both sides,
+    // either the driver sees the waiter or the waiter sees the change.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (waiters_ > 1) {
       const std::lock_guard lock(mutex_);
@@ -180,7 +186,8 @@ void Engine::run() {
     nanoseconds pause = max_sleep;
     const bool idle = !driven_ && waiters_ == 0;
     if (idle && in_bursts_ && !gathered && queue_.any()) {
-      // The first of a burst: let the rest come, and the thread that waits for them drive.
+      // The first submission of a burst. Sleep while the rest arrives, so that the thread that will
+      // wait for the burst finds all of it and drives.
       coalescing_ = true;
       pause_ = gathering_burst;
     } else if (idle) {
@@ -190,7 +197,7 @@ void Engine::run() {
       pause = pause_;
       lock.lock();
       driven_ = false;
-      if (waiters_ > 0) changed_.notify_all();  // they take the token
+      if (waiters_ > 0) changed_.notify_all();  // one of them takes the token
     }
     lock.unlock();  // a ring between here and the sleep ends the sleep at once
     gathered = coalescing_;
@@ -204,8 +211,8 @@ void Engine::run() {
   }
 }
 
-/// Until nothing moves or a thread waits, which then drives. On return the bell wakes this thread,
-/// unless a thread waits.
+/// Drives until nothing moves, or until a thread waits, which then drives. On return the bell wakes
+/// this thread, unless a thread waits.
 void Engine::drive_in_background() {
   recorder_.woke();
   bell().stop_listening();
@@ -249,15 +256,16 @@ nanoseconds Engine::until_due(TimePoint now) const {
 void Engine::coalescing_sleep() {
   bell().sleep(node::Listener::thread, pause_);
   coalescing_ = false;
-  // The lock orders the store before the next look at the queue: `submit` pushes and then reads
-  // `coalescing_`, so either it rings, or this thread finds the operation.
+  // `settled_unattended` takes the queue's lock between the store above and this thread's next look
+  // at the queue. `submit` pushes under that lock and then reads `coalescing_`. So either `submit`
+  // sees false and rings, or this thread finds the operation.
   in_bursts_ = queue_.settled_unattended() - unattended_ >= burst;
   // A thread that began to drive during the sleep got no ring for earlier submissions.
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();
 }
 
-/// In a pass, the driver would wait for itself.
+/// Called before every wait: a thread in a pass is the driver, and would wait for itself.
 void Engine::require_outside_pass(const std::string& name) const {
   if (!in_pass()) return;
   throw InvalidArgument(
@@ -267,7 +275,7 @@ void Engine::require_outside_pass(const std::string& name) const {
 }
 
 void Engine::run_on_driver(const std::function<void()>& work) {
-  require_outside_pass("");  // before `work_` is stored: nothing would take it back
+  require_outside_pass("");  // before `work_` is stored, since nothing would reset it
   std::exception_ptr error;
   const std::function<void()> guarded = [&] {
     try {
@@ -277,8 +285,8 @@ void Engine::run_on_driver(const std::function<void()>& work) {
     }
   };
   const std::lock_guard one_at_a_time(asking_);
-  // Release: the driver sees the whole work. `wait_until` then drives, or rings for the driver, and
-  // returns only when the driver is done with the work, which lives on this stack.
+  // Release: the driver sees the complete function object. `wait_until` drives or rings for the
+  // driver. It must not return before the driver is done: the function object is on this stack.
   work_.store(&guarded, std::memory_order_release);
   wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
   if (error) std::rethrow_exception(error);

@@ -18,20 +18,21 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds check_interval{100};
 
-/// A failure that this rank's own connections report in this time comes first: it names the reason.
+/// The delay before a failure that the job's server reports ends the session. Until then, this
+/// rank's own connections may report the loss, with a better reason.
 constexpr std::chrono::seconds time_for_the_reason{1};
 
-/// The time in which messages of an ended process are read.
+/// The time for reading the last messages of an ended process before the process counts as lost.
 constexpr milliseconds time_to_read{50};
 
-/// A waiting rank counts as blocked after this many checks at which nothing has moved. Messages on
-/// their way have arrived by then.
+/// The number of checks without progress after which a waiting rank counts as blocked. Messages in
+/// flight have arrived by then.
 constexpr int quiet_enough = 5;
-/// The same while another thread of the process runs. That thread may be short of processor time,
-/// and about to submit its first operation.
+/// The same number while another thread of the process runs. That thread may get little processor
+/// time and be about to submit its first operation.
 constexpr int quiet_enough_for_all = 50;
 
-/// A rank that made no checks for this long was stopped, or had no processor.
+/// The time without checks after which this rank concludes that it was stopped or had no processor.
 constexpr std::chrono::seconds max_time_between_checks{2};
 
 }  // namespace
@@ -80,14 +81,14 @@ RankSet HealthChecks::awaited_for_long(TimePoint now) {
   return watch_.awaited_for_long(pending_waits(), now);
 }
 
-/// No other rank is to blame for the time in which this one was stopped.
+/// Called after a pause of this rank, so that no other rank is blamed for the time.
 void HealthChecks::reset_timers_after_pause(std::chrono::nanoseconds pause) {
   for (RunningBatch& running : work_.running()) running.moved_at += pause;
   plan_awaited_since_ = others_awaited_since_ = now_;
   heartbeat_.reset_after_pause(now_);
 }
 
-/// The failure of another rank of this host whose session has failed.
+/// The failure of another rank of this host, as its status page shows it.
 std::optional<Failure> HealthChecks::find_failed_peer() const {
   for (const int rank : board_.ended()) {
     // The reason may be unreadable, but the end of the session is certain.
@@ -95,13 +96,14 @@ std::optional<Failure> HealthChecks::find_failed_peer() const {
                       .ended.value_or(Failure{FailureKind::peer_left,
                                               fmt::format("rank {} ended its session", rank), "",
                                               RankSet::of(rank)});
-    if (why.kind != FailureKind::shut_down) return why;  // else the log reports that it left
+    // A rank that shut down is not a failure: its departure comes through the negotiation.
+    if (why.kind != FailureKind::shut_down) return why;
   }
   return std::nullopt;
 }
 
-/// Ranks of this host whose processes ended without a word are to blame before ranks that had left:
-/// these may have left because of the others.
+/// The failure if a process of this host has ended. Ranks that ended without leaving the session
+/// are blamed before ranks that left it, which may have left because of the former.
 std::optional<Failure> HealthChecks::find_ended_process() {
   RankSet silent;
   RankSet leavers;
@@ -113,7 +115,8 @@ std::optional<Failure> HealthChecks::find_ended_process() {
       last_words = fmt::format("rank {} left the session: {}", rank, status.ended->message);
   }
   found_ended_process_ = !lost_.empty();
-  // Blamed at the next checks: what the processes had sent, such as a departure, is read first.
+  // Processes found now are blamed at the next checks. Until then this rank reads their last
+  // messages, which may announce a departure.
   lost_ = links_.lost_ranks();
   if (!lost_.empty()) next_ = now_ + time_to_read;
   if (!silent.empty())
@@ -126,8 +129,8 @@ std::optional<Failure> HealthChecks::find_ended_process() {
   return std::nullopt;
 }
 
-/// The reason why the session was ended from outside. This rank may not notice it by itself: if the
-/// host of a lost rank is cut off, its connections are silent.
+/// The reason for which the job's server has ended the session. This rank may not notice the loss
+/// by itself: if a lost rank's host is cut off from the network, the connections to it stay silent.
 std::optional<Failure> HealthChecks::find_interruption() {
   std::optional<Failure> over = links_.interruption();
   if (!over) return std::nullopt;
@@ -136,8 +139,8 @@ std::optional<Failure> HealthChecks::find_interruption() {
   return over;
 }
 
-/// Down the tree only: ranks below notice a stopped rank by its missing heartbeats. Never after the
-/// end of the log, when the ranks below may be gone.
+/// Sends a heartbeat to the children that share no memory with this rank, if one is due. Must not
+/// be called after the negotiation has ended, because the children may be gone.
 void HealthChecks::send_heartbeats() {
   const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
   if (!heartbeat) return;
@@ -148,7 +151,7 @@ void HealthChecks::send_heartbeats() {
 void HealthChecks::publish_status() {
   const auto& running = work_.running();
   RankStatus status{.rank = rank_, .waits = presence_.any_waits()};
-  // Only what is listed is copied: many thousands may be pending.
+  // Many thousands of operations may be pending, so only the listed ones are copied.
   using Pending = WorkInProgress::Negotiating;
   std::vector<const Pending*> oldest;
   for (const Pending& pending : work_.negotiating())
@@ -195,16 +198,16 @@ std::vector<PendingWait> HealthChecks::pending_waits() {
   return pending_waits;
 }
 
-/// After leaving, this rank waits for the others while they work, but not forever if they do not
-/// respond.
+/// The wait for unresponsive ranks of this host after this rank has left the session. As long as
+/// one of the ranks works, there is no such wait.
 std::optional<PendingWait> HealthChecks::unresponsive_ranks() {
   RankSet silent;
   if (progress_.leaving) {
     for (const RankStatus& status : board_.read_all(now_)) {
       if (status.rank == rank_) continue;
-      if (status.silent()) {  // it may have left, and some ranks may not know yet
+      if (status.silent()) {  // even if the rank has left: not all ranks may know yet
         silent.insert(RankSet::of(status.rank));
-      } else if (!status.ended) {  // it works, or will leave
+      } else if (!status.ended) {  // this rank works, or will leave
         silent = {};
         break;
       }
@@ -228,8 +231,8 @@ std::optional<PendingWait> HealthChecks::oldest_waiting() const {
                      key.name, oldest->since};
 }
 
-/// The oldest operation of this rank, or of another rank of the host, which learns of agreements
-/// through this one.
+/// The oldest waiting operation of all ranks of the host. The other ranks learn of agreements
+/// through this rank, so they wait for its parent too.
 std::optional<PendingWait> HealthChecks::oldest_waiting_on_host() const {
   std::optional<PendingWait> oldest = oldest_waiting();
   for (const RankStatus& status : board_.read_all(now_)) {
@@ -241,7 +244,8 @@ std::optional<PendingWait> HealthChecks::oldest_waiting_on_host() const {
   return oldest;
 }
 
-/// If the parent answers nothing, the root does not report the late operations of this rank.
+/// The wait for a parent or more distant ancestor that does not respond. This rank reports it,
+/// because the root cannot know of operations that the ancestor does not pass on.
 std::optional<PendingWait> HealthChecks::unresponsive_parent() const {
   if (parent_ < 0 || !board_.shows(parent_)) return unresponsive_ancestor();
   std::optional<PendingWait> oldest = oldest_waiting();

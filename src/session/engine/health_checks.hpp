@@ -19,12 +19,12 @@
 
 namespace kolo::internal::session {
 
-/// Used by the driver only, but for `describe_others`. Nothing here blocks.
+/// Only the driver may call it, except `describe_others`. Nothing here blocks.
 class HealthChecks {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// The references outlive this.
+  /// The references outlive the object.
   HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
                negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
                const Presence& presence);
@@ -34,14 +34,14 @@ class HealthChecks {
   /// True if checks are due, or another rank of this host has raised the alarm.
   [[nodiscard]] bool are_due(TimePoint now) { return now >= next_ || board_.take_alarm(); }
 
-  /// The work of the driver so far.
+  /// The driver's work so far. Without progress between two checks the rank may be blocked.
   struct Progress {
-    std::uint64_t submitted = 0;  // operations
-    std::uint64_t finished = 0;   // operations
-    TimePoint submitted_at{};
+    std::uint64_t submitted = 0;  // the number of operations submitted
+    std::uint64_t finished = 0;   // the number of operations finished
+    TimePoint submitted_at{};     // the time of the last submission
     bool leaving = false;
   };
-  /// Returns why the session is over, if it is.
+  /// Makes all checks. Returns the failure that ends the session, if there is one.
   [[nodiscard]] std::optional<Failure> check(const Progress& progress, TimePoint now);
 
   void receive(const negotiation::Heartbeat& heartbeat, TimePoint now) {
@@ -65,7 +65,7 @@ class HealthChecks {
   void send_heartbeats();
   void publish_status();
   [[nodiscard]] std::vector<PendingWait> pending_waits();
-  // The ranks that the longest waiting operation waits for are filled in later.
+  // The next two return waits without awaited ranks, which the callers fill in.
   [[nodiscard]] std::optional<PendingWait> oldest_waiting() const;
   [[nodiscard]] std::optional<PendingWait> oldest_waiting_on_host() const;
   [[nodiscard]] std::optional<PendingWait> unresponsive_parent() const;
@@ -84,15 +84,15 @@ class HealthChecks {
   HeartbeatMonitor heartbeat_;
   Watch watch_;
   Progress progress_{};
-  TimePoint now_{};  // the time of these checks
+  TimePoint now_{};  // the time of the current checks
   TimePoint next_{};
   TimePoint last_{};
   std::optional<TimePoint> interrupted_at_{};
-  int quiet_checks_ = 0;  // in a row without progress
+  int quiet_checks_ = 0;  // checks in a row without progress
   TimePoint plan_awaited_since_{};
   TimePoint others_awaited_since_{};
-  // The ranks whose processes had ended at the last checks. What they sent before has been read
-  // since.
+  // The ranks whose processes had ended at the last checks. Their last messages have been read
+  // since then.
   std::vector<int> lost_{};
   bool found_ended_process_ = false;
 };

@@ -9,10 +9,11 @@ namespace {
 using negotiation::Heartbeat;
 using std::chrono::nanoseconds;
 
-/// A busy processor may delay one or two heartbeats.
+/// Missed heartbeats until a rank counts as silent: a busy processor may delay one or two.
 constexpr int missed_until_silent = 3;
 
-/// Two heartbeats in the time in which a silence must be noticed.
+/// An interval so short that a silence, which takes `missed_until_silent` intervals to notice, is
+/// noticed within half of the shorter limit.
 nanoseconds interval_for(const Settings& settings) {
   nanoseconds interval = Heartbeat::max_interval;
   for (const nanoseconds limit : {settings.stall_warning, settings.stall_shutdown})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects ranks above that do not respond, where no shared memory shows it.
+// Detects ancestors in the tree that do not respond, where shared memory cannot show it.
 #pragma once
 
 #include <chrono>
@@ -10,32 +10,32 @@
 
 namespace kolo::internal::session {
 
-/// Sends heartbeats to the ranks below and receives those of the rank above. Heartbeats travel down
-/// the tree, from host to host: the ranks below a stopped rank, which wait for its messages,
-/// notice.
+/// Times the heartbeats to the children and checks those from the parent. Heartbeats travel down
+/// the tree, from host to host, because the ranks below a stopped rank are the ones that wait for
+/// its messages.
 class HeartbeatMonitor {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// `parent`: -1 if there is none, or if shared memory shows what it does. Heartbeats are frequent
-  /// enough for ranks below to notice a silence within the limits of `settings`.
+  /// `parent`: -1 for the root, and if shared memory shows the parent's status. The interval is
+  /// short enough for the children to notice a silence within the limits of `settings`.
   HeartbeatMonitor(int parent, const Settings& settings, TimePoint now);
 
-  /// The heartbeat to send to the ranks below, if one is due.
+  /// The heartbeat to send to the children, if one is due.
   [[nodiscard]] std::optional<negotiation::Heartbeat> next(TimePoint now);
 
-  /// A heartbeat has come from the rank above.
+  /// Records a heartbeat from the parent.
   void receive(const negotiation::Heartbeat& heartbeat, TimePoint now);
 
-  /// This rank could not receive: silence begins anew.
+  /// Restarts the parent's time after a pause in which this rank could not receive.
   void reset_after_pause(TimePoint now) { received_at_ = now; }
 
   struct Silence {
     int rank;
     TimePoint since;
   };
-  /// The rank above, if it has missed three heartbeats, or else the ancestor that it calls
-  /// unresponsive.
+  /// The parent, if it has missed three heartbeats; otherwise the ancestor that the parent reports
+  /// as unresponsive.
   [[nodiscard]] std::optional<Silence> silence(TimePoint now) const;
 
  private:
@@ -44,7 +44,7 @@ class HeartbeatMonitor {
   TimePoint next_;
   negotiation::Heartbeat received_{};
   TimePoint received_at_;
-  TimePoint reported_at_;  // when `received_.unresponsive_ancestor` was new
+  TimePoint reported_at_;  // the time of the last change of `received_.unresponsive_ancestor`
 };
 
 }  // namespace kolo::internal::session

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One operation submitted on this rank, from the call until its future is done.
 //
-// The user's thread writes it before the queue takes it, the driver from then until it is done, and
-// the user's threads read it afterwards. The queue's lock hands it to the driver, `done_` hands it
-// back; so nothing else in it is atomic.
+// An operation has one owner at a time. The user's thread writes it until the queue takes it; the
+// driver then owns it until it is done; afterwards the user's threads read it. The queue's lock
+// publishes the operation to the driver, and `done_` publishes the result to the user's threads, so
+// no other member is atomic.
 #pragma once
 
 #include <atomic>
@@ -32,11 +33,11 @@ struct Submission {
   SetId set = world_set;
   Descriptor descriptor{};
   std::vector<backend::BatchTensor> members{};  // one for each tensor
-  // Called by the driver, before the operation is done, with the number that answers it: the set
-  // that was made, or the last rank to join.
+  // Called by the driver, before the operation is done, with the operation's result: the number of
+  // the new process set, or the last rank to join.
   std::function<void(std::int64_t)> on_answer{};
 
-  /// As if new, but that it keeps its memory for the next submission.
+  /// Resets the submission, but keeps its memory for the next one.
   void clear() {
     name.clear();
     set = world_set;
@@ -49,12 +50,13 @@ struct Submission {
   }
 };
 
-/// Also the signs of zeros.
+/// Also distinguishes the signs of zeros, unlike `==`: a factor of -0 gives other results than 0.
 [[nodiscard]] inline bool is_same(double a, double b) {
   return a == b && std::signbit(a) == std::signbit(b);
 }
 
-/// An allreduce of one tensor in place, as the caller passes it.
+/// An allreduce of one tensor in place, as the caller passes it. Compared with an earlier operation
+/// before anything is copied.
 struct Repetition {
   const std::string& name;
   SetId set;
@@ -67,7 +69,7 @@ struct Repetition {
   bool alone;
   std::int64_t step;
 
-  /// True if it would be described in the same way, but for the step.
+  /// True if its descriptor would equal `descriptor`, apart from the step.
   [[nodiscard]] bool is_described_by(const Descriptor& descriptor) const {
     return descriptor.type == OperationType::allreduce && descriptor.tensors.size() == 1 &&
            descriptor.device.type == tensor.device().type &&
@@ -83,30 +85,32 @@ struct Repetition {
 
 namespace kolo::detail {
 
-/// Shared by its future and the session. It becomes done once each time it is begun. A submission
-/// under the same key reuses the object once it has no other owner, so a step that repeats
-/// allocates nothing.
+/// Shared by its future and the session. Each call of `begin` or `begin_again` starts it anew, and
+/// `finish` ends it. A later submission under the same key reuses the object once only the queue
+/// holds it, so a repeated training step allocates nothing.
 class Operation {
  public:
   explicit Operation(std::weak_ptr<internal::session::Engine> engine)
       : engine_(std::move(engine)) {}
 
-  /// Takes all of the submission but its name, and leaves its own memory there in exchange. Only
-  /// while it is done, or new, and has no other owner. `version` is new.
+  /// Starts the operation of `submission`, whose memory it swaps for its own. The operation must be
+  /// done or new, and have no other owner. `version` becomes its version if the descriptor differs
+  /// from the last one.
   void begin(internal::session::Submission& submission, std::uint64_t version) {
     descriptor_.step = submission.descriptor.step;
     if (descriptor_ != submission.descriptor) version_ = version;
-    std::swap(descriptor_, submission.descriptor);  // also if only a zero has another sign
+    // Even if they are equal: a zero of the new one may have another sign.
+    std::swap(descriptor_, submission.descriptor);
     members_.swap(submission.members);
     if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
     restart(/*again=*/false);
   }
-  /// True if it was begun in the same way before, but for the step and the address.
+  /// True if `repetition` repeats this operation, apart from the step and the tensor's address.
   [[nodiscard]] bool is(const internal::session::Repetition& repetition) const {
     return key_.name == repetition.name && key_.set == repetition.set &&
            repetition.is_described_by(descriptor_);
   }
-  /// As `begin`.
+  /// As `begin`, for a repetition of this operation: only the step and the address change.
   void begin_again(const internal::session::Repetition& repetition) {
     descriptor_.step = repetition.step;
     members_.front().input = members_.front().output = repetition.tensor.data();
@@ -122,42 +126,46 @@ class Operation {
   [[nodiscard]] const std::vector<internal::backend::BatchTensor>& members() const {
     return members_;
   }
-  /// The same as before if the key and, but for the step, the descriptor are; 0: unknown.
+  /// A number that changes whenever the key or the descriptor does, apart from the step. 0:
+  /// unknown.
   [[nodiscard]] std::uint64_t version() const { return version_; }
-  /// To wait with. Null once its session has ended, and then the operation is done.
+  /// The engine to wait with. Null once its session has ended; the operation is then done.
   [[nodiscard]] std::shared_ptr<internal::session::Engine> engine() const { return engine_.lock(); }
 
-  /// True if it was begun last by `begin_again`.
+  /// True if it was last started by `begin_again`.
   [[nodiscard]] bool begun_again() const { return begun_again_; }
 
   /// The recorder's data. Used by the driver only.
   [[nodiscard]] internal::diagnostics::Tag& tag() { return tag_; }
   [[nodiscard]] const internal::diagnostics::Tag& tag() const { return tag_; }
 
-  /// Acquires what the driver wrote: the error, the tensors and what `on_answer` has stored.
+  /// Acquire: a caller that sees true also sees the driver's writes, which are the error, the
+  /// tensors and the results of `on_answer`.
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Null if it succeeded. Only once done.
+  /// Null if the operation succeeded. Valid once it is done.
   [[nodiscard]] const std::exception_ptr& error() const { return error_; }
 
-  /// By the driver, once. `answer` is for operations that are answered by a number. The user may
-  /// destroy or reuse the operation as soon as it is done: nothing may touch it afterwards.
+  /// Called once by the driver. `answer` goes to `on_answer`. The user may destroy or reuse the
+  /// operation as soon as it is done, so the driver may not touch it afterwards.
   void finish(std::exception_ptr error, std::int64_t answer = 0) {
     error_ = std::move(error);
     if (!error_ && on_answer_) on_answer_(answer);
-    // After an error they stay: an allocator may own a tensor that the network still reads.
+    // After an error the callbacks stay: an allocator may own a tensor that the network still
+    // reads.
     if (!error_) drop_callbacks();
-    done_.store(true, std::memory_order_release);  // the last access: see above
+    // Release, for the acquire in `done`. The last access to the operation.
+    done_.store(true, std::memory_order_release);
   }
 
  private:
   void restart(bool again) {
     begun_again_ = again;
     error_ = nullptr;
-    // Relaxed: this thread alone holds it, and the queue's lock publishes it to the driver.
+    // Relaxed: no other thread uses the operation, and the queue's lock publishes it to the driver.
     done_.store(false, std::memory_order_relaxed);
   }
-  /// Callbacks hold tensors and GPU events of the user. They are released now rather than when the
-  /// object is reused, which may be never. Most operations have none, so that is asked first.
+  /// Releases the user's tensors and GPU events that callbacks hold. Not left to the reuse of the
+  /// object, which may never come. Most operations have no callbacks, so they skip the loops.
   void drop_callbacks() {
     if (on_answer_) on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
@@ -166,7 +174,7 @@ class Operation {
     for (internal::backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 
-  std::atomic<bool> done_{true};  // until it is begun
+  std::atomic<bool> done_{true};  // false from `begin` to `finish`
   bool begun_again_ = false;
   internal::Key key_;
   internal::Descriptor descriptor_{};

@@ -16,14 +16,16 @@ using detail::Operation;
 
 namespace {
 
-constexpr std::size_t max_kept = 8192;  // names, before those that are not pending are forgotten
-constexpr std::size_t max_unnamed_kept = 1024;
+constexpr std::size_t max_kept = 8192;          // names, above which idle ones are forgotten
+constexpr std::size_t max_unnamed_kept = 1024;  // done operations without a name, in each set
 
-/// Only the queue holds the operation: another reference needs the lock, which the caller holds.
+/// True if the operation is done and only the queue holds it. The answer stays true while the
+/// caller holds the queue's lock, because a new reference is made only under the lock.
 bool can_begin_again(const OperationPtr& operation) {
   if (operation.use_count() != 1 || !operation->done()) return false;
-  // `use_count` is a relaxed load. The fence orders what follows after the last reads of a thread
-  // that gave up its reference, a decrement that releases.
+  // `use_count` is a relaxed load. A thread that drops its reference decrements the count with
+  // release order; the acquire fence pairs with that, so that reuse begins after the thread's last
+  // reads.
   std::atomic_thread_fence(std::memory_order_acquire);
   return true;
 }
@@ -44,7 +46,8 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
   std::unique_lock lock(mutex_);
   const OperationType type = submission.descriptor.type;
   if (closed_) refuse<ShutDown>(lock, submission, "this rank has left the session");
-  // Other ranks count this one as present everywhere: they would take a submission for a later one.
+  // Other ranks count a joined rank as present in every operation, so they would take its
+  // submission for one of a later operation of the same name.
   if (joined_)
     refuse<InvalidArgument>(
         lock, submission,
@@ -73,7 +76,8 @@ OperationPtr OperationQueue::push_again(const Repetition& repetition, bool atten
 
 void OperationQueue::append(Operation& operation, bool attended) {
   submitted_.push_back(&operation);
-  // Writers hold the lock, so a load and a store do; readers want an approximate number.
+  // A load and a store instead of an atomic increment: all writers hold the lock. Relaxed: readers
+  // need only an approximate number.
   if (!attended)
     unattended_.store(unattended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   any_submitted_.store(true, std::memory_order_release);
@@ -95,7 +99,7 @@ OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submis
   return operation;
 }
 
-/// The entry of the name: what followed the last name before is tried first.
+/// The entry of the submission's name. Tries the name that followed the last one before a lookup.
 OperationQueue::Known& OperationQueue::known(const Submission& submission) {
   Known* const expected = last_ != nullptr ? last_->follower : nullptr;
   if (expected != nullptr && expected->operation != nullptr && !submission.name.empty()) {
@@ -111,7 +115,8 @@ OperationQueue::Known& OperationQueue::known(const Submission& submission) {
 void OperationQueue::forget_if_many() {
   if (known_.size() < max_known_) return;
   forget_done();
-  // If this many are pending, the next check of all of them comes after as many more.
+  // If most of them are still pending, the limit doubles, so that the cost of a scan stays constant
+  // for each submission.
   max_known_ = std::max(max_kept, 2 * known_.size());
 }
 
@@ -141,7 +146,7 @@ OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& subm
     if (can_begin_again(all.front())) operation = std::move(all.front());
     all.pop_front();
   }
-  // An old one whose future still lives is not ours to reuse: its future keeps it.
+  // The oldest operation cannot be reused if it is pending or its future still holds it.
   if (operation == nullptr) operation = std::make_shared<Operation>(engine.weak_from_this());
   operation->set_key({.number = unnamed.next++, .set = submission.set});
   all.push_back(operation);
@@ -164,12 +169,12 @@ void OperationQueue::take(std::vector<Operation*>& taken) {
   taken.clear();
   if (!any()) return;
   const std::lock_guard lock(mutex_);
-  any_submitted_.store(false, std::memory_order_relaxed);  // the lock orders it
+  any_submitted_.store(false, std::memory_order_relaxed);  // ordered by the lock
   taken.swap(submitted_);
 }
 
 void OperationQueue::release(std::span<Operation* const> operations, bool failed) {
-  // Most have a name, which needs no release: then the lock is not taken.
+  // Named operations need no release. Most batches hold nothing else, so they skip the lock.
   const auto is_named = [](const Operation* operation) { return operation->key().named(); };
   if (std::ranges::all_of(operations, is_named)) return;
   const std::lock_guard lock(mutex_);
@@ -183,15 +188,15 @@ void OperationQueue::release(const Operation& operation, bool failed) {
     forget_removed(operation.descriptor().removed);
   if (operation.descriptor().type != OperationType::join) return;
   joined_ = false;
-  // All ranks have joined. Those that joined early have missed operations without a name, so all
-  // ranks count them from the start again. A join that fails is no such event: ranks fail alone,
-  // and the others continue their numbers.
+  // All ranks have joined. Ranks that joined early have missed operations without a name, so all
+  // ranks restart the numbers of such operations. After a failed join the numbers continue, because
+  // a join may fail on one rank alone.
   if (failed) return;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
 }
 
-/// Forgets all removed sets none of whose operations is pending. Others wait for the next removal:
-/// the queue owns the operations that the driver still holds.
+/// Forgets the removed sets that have no pending operation. A set with pending operations stays
+/// until a later removal, because the queue owns the operations that the driver still holds.
 void OperationQueue::forget_removed(SetId set) {
   if (const auto found = unnamed_.find(set); found != unnamed_.end()) found->second.removed = true;
   std::erase_if(unnamed_, [](const auto& numbered) {
@@ -204,7 +209,7 @@ void OperationQueue::forget_removed(SetId set) {
 std::vector<Operation*> OperationQueue::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  any_submitted_.store(false, std::memory_order_relaxed);  // the lock orders it
+  any_submitted_.store(false, std::memory_order_relaxed);  // ordered by the lock
   return std::exchange(submitted_, {});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of operations from the threads of users to the driver, and the names they are known by.
+// The queue of operations from the user's threads to the driver, and the table of their names.
 #pragma once
 
 #include <atomic>
@@ -25,22 +25,25 @@ class OperationQueue {
  public:
   explicit OperationQueue(int rank);
 
-  /// Takes the submission, and leaves memory for the next one in it. Throws DuplicateName if the
-  /// name is pending in the set on this rank; InvalidArgument if an unnamed operation of another
-  /// thread is pending, since two threads have no common order, and while this rank has joined.
-  /// Nothing is changed then. `attended`: its thread will drive until it is done.
+  /// Queues the submission, whose memory it swaps for memory of an earlier one. Throws
+  /// DuplicateName if the name is pending in the set on this rank; InvalidArgument while this rank
+  /// has joined, and if an unnamed operation of another thread is pending, since the threads' order
+  /// may differ from that on other ranks. An exception changes nothing. `attended`: the submitting
+  /// thread will drive until the operation is done.
   OperationPtr push(Engine& engine, Submission& submission, bool attended);
 
-  /// As `push`, if the submission repeats the one that followed the last one before: then nothing
-  /// needs to be checked, copied or looked up. Else null, and nothing is changed.
+  /// As `push`, if the submission repeats the operation that followed the last one in the previous
+  /// step: nothing is then checked, copied or looked up. Returns null and changes nothing if not.
   OperationPtr push_again(const Repetition& repetition, bool attended);
 
-  /// Replaces `taken` by all that was pushed since, in order. Takes no lock if there is nothing.
+  /// Replaces `taken` by the operations pushed since the last call, in order. Takes no lock if
+  /// there are none.
   void take(std::vector<detail::Operation*>& taken);
 
-  /// A hint, read without the lock. A driver that misses the latest submission is rung for it.
+  /// True if operations wait in the queue. A hint, read without the lock: a driver that misses the
+  /// latest submission is woken by its ring.
   [[nodiscard]] bool any() const { return any_submitted_.load(std::memory_order_acquire); }
-  /// How many so far were left to the driver. A hint that shows bursts.
+  /// The number of submissions so far whose threads did not wait. A hint that shows bursts.
   [[nodiscard]] std::uint64_t unattended() const {
     return unattended_.load(std::memory_order_relaxed);
   }
@@ -49,34 +52,36 @@ class OperationQueue {
   /// caller wrote before this call, and the caller's next `any` sees every earlier one.
   [[nodiscard]] std::uint64_t settled_unattended();
 
-  /// By the driver, before it finishes them: a thread that then learns that its operation is done
-  /// may at once submit another without a name, or after a join. A name is free again as soon as
-  /// its operation is done, without this. `failed`: they end with an error.
+  /// Called by the driver before it finishes `operations`. A thread that sees its operation done
+  /// may at once submit another one without a name, or one after a join, so the queue must know of
+  /// the end first. Named operations need no call: their names are free once they are done.
+  /// `failed`: they end with an error.
   void release(std::span<detail::Operation* const> operations, bool failed = false);
 
-  /// From now on `push` throws ShutDown. Returns what was pushed and not taken, to be finished.
+  /// From now on `push` throws ShutDown. Returns the operations that the driver has not taken; the
+  /// caller must finish them.
   [[nodiscard]] std::vector<detail::Operation*> close();
 
  private:
-  /// What is known under one name. Training loops submit the same names in the same order, so the
-  /// next submission is most likely that of `follower`: one comparison instead of a lookup.
+  /// The entry of one name. Training loops submit the same names in the same order, so the next
+  /// submission most likely has the name of `follower`: one comparison replaces a lookup.
   struct Known {
-    OperationPtr operation{};   // the last of this name
-    Known* follower = nullptr;  // what was submitted after it the last time
+    OperationPtr operation{};   // the last one of this name
+    Known* follower = nullptr;  // the name that was submitted next the last time
   };
 
   /// The operations without a name in one set.
   struct Unnamed {
-    std::uint64_t next = 0;                 // the number of the next one
-    int pending = 0;                        // submitted and not yet released
-    std::thread::id thread{};               // that submitted the pending ones
+    std::uint64_t next = 0;                 // the number of the next operation
+    int pending = 0;                        // operations submitted and not yet released
+    std::thread::id thread{};               // the thread that submitted the pending operations
     std::deque<OperationPtr> operations{};  // the oldest first; done ones wait to be reused
-    bool removed = false;                   // the set
+    bool removed = false;                   // the process set was removed
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
-  /// What has begun goes to the driver.
+  /// Queues an operation that has begun.
   void append(detail::Operation& operation, bool attended);
   void release(const detail::Operation& operation, bool failed);
   void forget_removed(SetId set);
@@ -85,26 +90,27 @@ class OperationQueue {
   void forget_done();
   OperationPtr next_known(Engine& engine, const Submission& submission, Lock& lock);
   OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
-  /// Unlocks before it throws. If the exception is not caught, no destructor runs, and the
-  /// terminate handler, which still announces that this rank leaves, would wait for the lock.
+  /// Throws an E, after it has unlocked. If no handler catches the exception, no destructor runs,
+  /// and the terminate handler, which announces that this rank leaves, would wait for the lock
+  /// forever.
   template <typename E>
   [[noreturn]] void refuse(Lock& lock, const Submission& submission,
                            const std::string& message) const;
 
   int rank_;
-  std::mutex mutex_;                           // of all that follows
-  std::vector<detail::Operation*> submitted_;  // and not yet taken
+  std::mutex mutex_;                           // guards the members below
+  std::vector<detail::Operation*> submitted_;  // not yet taken by the driver
   std::atomic<bool> any_submitted_{false};     // written under the lock, read without
   std::atomic<std::uint64_t> unattended_{0};   // written under the lock, read without
-  std::uint64_t versions_ = 0;                 // of operations
-  // By name, or by the number of a join or a change of process sets. Those that are not pending are
-  // kept while there are not too many, since most are submitted again. Pointers to elements stay
-  // valid: they are erased only together with all `follower`s and `last_`.
+  std::uint64_t versions_ = 0;                 // the last number that `push` gave out
+  // Operations by name, or by the number of a join or a change of process sets. Done operations are
+  // kept up to a limit, because most are submitted again. `follower` and `last_` point to elements;
+  // whenever elements are erased, all of these pointers are reset.
   std::unordered_map<Key, Known, KeyHash> known_;
   std::size_t max_known_;
-  Known* last_ = nullptr;  // submitted last
+  Known* last_ = nullptr;  // the entry of the last named submission
   std::unordered_map<SetId, Unnamed> unnamed_;
-  bool joined_ = false;  // and not all ranks have
+  bool joined_ = false;  // from this rank's join until all ranks have joined
   bool closed_ = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this rank's threads are in Kolo or elsewhere.
+// Counts the threads of this rank that submit operations, and those that wait in Kolo.
 #pragma once
 
 #include <atomic>
@@ -7,21 +7,22 @@
 
 namespace kolo::internal::session {
 
-/// Thread-safe. All accesses are relaxed: a count publishes nothing but itself, and each is changed
-/// and read by atomic operations. What is read may be out of date; a rank counts as blocked only
-/// after several checks in a row with the same result, a tenth of a second apart.
+/// Shows whether a rank is blocked, with all of its threads waiting in Kolo. Thread-safe. All
+/// accesses are relaxed, because no other data depends on the counts. A count may be out of date
+/// when it is read; a rank counts as blocked only after several checks in a row with the same
+/// result, a tenth of a second apart.
 class Presence {
  public:
-  /// The calling thread submits something. It counts as one that does until it ends. In exit
-  /// handlers and destructors of static objects, which run after the mark is destroyed, it counts
-  /// no more.
+  /// Counts the calling thread as a submitter until it ends. Exit handlers and destructors of
+  /// static objects may still submit after the thread's mark is destroyed; the thread is not
+  /// counted then.
   void submits() {
-    thread_local bool ended = false;  // needs no destructor, so it is valid to the last
+    thread_local bool ended = false;  // has no destructor, so it outlives the mark
     thread_local Mark mark(ended);
     if (!ended && mark.counted != submitters_) mark.count(submitters_);
   }
 
-  /// The calling thread waits in Kolo while this lives; `for_good`: however long it takes.
+  /// Counts the calling thread as waiting while the object lives. `for_good`: without a deadline.
   class Waiting {
    public:
     Waiting(Presence& presence, bool for_good) : presence_(presence), for_good_(for_good ? 1 : 0) {
@@ -40,8 +41,8 @@ class Presence {
   };
 
   [[nodiscard]] bool any_waits() const { return waiting_.load(std::memory_order_relaxed) > 0; }
-  /// All threads that ever submitted wait without a deadline, as far as can be seen. A thread that
-  /// waits without having submitted may stand for one that has.
+  /// True if as many threads wait without a deadline as have ever submitted. An approximation: a
+  /// waiting thread that never submitted may hide a submitter that does not wait.
   [[nodiscard]] bool all_wait() const {
     const int submitters = submitters_->load(std::memory_order_relaxed);
     return submitters > 0 && for_good_.load(std::memory_order_relaxed) >= submitters;
@@ -66,8 +67,7 @@ class Presence {
     }
   };
 
-  // Shared with the threads: their marks give it back when they end, which may be after the
-  // session.
+  // Shared with the marks, because a thread may end, and decrement the count, after the session.
   std::shared_ptr<Count> submitters_ = std::make_shared<Count>(0);
   std::atomic<int> waiting_{0};
   std::atomic<int> for_good_{0};

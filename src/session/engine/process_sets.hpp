@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process sets that this rank's user holds, and whether they may be used.
+// The process sets of a session, and the check that a handle may be used.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,12 @@
 
 namespace kolo::detail {
 
-/// What a handle points to. `removed` is all that changes.
+/// The data behind the handles of a set. Only `removed` ever changes, so it alone is atomic.
 struct ProcessSetData {
   std::uint64_t session;
   internal::SetId id;
   std::vector<int> ranks;  // ascending
-  int own_place;           // of this rank, -1 if it is no member
+  int own_place;           // this rank's index in `ranks`; -1 if it is no member
   mutable std::atomic<bool> removed{false};
 };
 
@@ -29,35 +29,36 @@ struct ProcessSetData {
 
 namespace kolo::internal::session {
 
-/// Thread-safe.
+/// Holds the sets that all ranks have agreed on, and checks handles against them. Thread-safe.
 class ProcessSets {
  public:
   ProcessSets(std::uint64_t session, int rank, int size);
 
-  /// The members and this rank's place of a set of this session, for an operation of this type and
-  /// name. Throws InvalidArgument for a set that was removed or is another session's, or of which
-  /// this rank is no member.
+  /// A usable set that has this rank as a member.
   struct View {
     SetId id;
     const std::vector<int>& ranks;
     int own_place;
   };
+  /// The set behind the handle. Throws InvalidArgument, which names the operation, if the set was
+  /// removed, belongs to another session, or does not contain this rank.
   [[nodiscard]] View find_for_member(const ProcessSet& set, OperationType type,
                                      const std::string& name) const;
 
-  /// Throws InvalidArgument, which begins with `what`, for a set that was removed or is another
-  /// session's.
+  /// Throws InvalidArgument, whose message begins with `what`, if the set was removed or belongs to
+  /// another session.
   void require_usable(const ProcessSet& set, const std::string& what,
                       const std::string& name) const;
 
   [[nodiscard]] const std::vector<int>& world_ranks() const { return world_.ranks; }
 
-  /// The handle of a set that all ranks have agreed on: the same for the same number.
+  /// The handle of a set that all ranks have agreed on. Handles with the same number share their
+  /// data.
   [[nodiscard]] ProcessSet add(SetId id, const std::vector<int>& ranks);
   void remove(SetId id);
 
  private:
-  /// Empty if it is usable.
+  /// Why the set cannot be used, in words that follow its name; empty if it can.
   [[nodiscard]] std::string why_unusable(const ProcessSet& set) const;
 
   std::uint64_t session_;

@@ -60,9 +60,10 @@ bool ProgressEngine::progress() {
     moved |= negotiate();
     moved |= execute();
     if (checks_.are_due(now_)) {
-      // In a timeline, batches that start below must not start before others have ended above.
+      // A new time, so that in a timeline no batch starts below before another has ended above.
       now_ = std::chrono::steady_clock::now();
-      // Operations that the program has submitted by now are not late: no plan must end for them.
+      // Submit before the checks: an operation that waits in the queue is not late, and must not
+      // end a plan.
       negotiator_.set_time(now_);
       moved |= submit();
       if (failed()) return true;
@@ -80,7 +81,8 @@ bool ProgressEngine::receive() {
   std::optional<ReportedFailure> reported;
   const bool moved = transport_.poll(
       [&](int peer, std::span<const std::byte> bytes) { receive(peer, bytes, reported); });
-  // A rank that has failed sends the reason before its connection ends, so the reason goes first.
+  // A failed rank sends its reason before it closes the connection, so a reported failure takes
+  // precedence over the loss of a connection.
   const Failure* loss = transport_.loss();
   if (reported) {
     fail_session(std::move(reported->failure), reported->reported_by);
@@ -142,7 +144,8 @@ bool ProgressEngine::submit() {
 bool ProgressEngine::negotiate() {
   const negotiation::Actions actions = negotiator_.take();
   record_faults(actions);
-  // Before its operations fail, or return to negotiation.
+  // A prepared batch that the plan has withdrawn is dropped first, since its operations may fail or
+  // return to negotiation below.
   const std::uint64_t next =
       actions.executes.empty() ? negotiator_.next_mark() : actions.executes.front().mark;
   if (prepared_.mark != next) prepared_.execution.reset();
@@ -153,7 +156,7 @@ bool ProgressEngine::negotiate() {
   for (const negotiation::Execute& execute : actions.executes) start(execute);
   if (actions.upcoming) prepare(*actions.upcoming);
   for (const negotiation::Fail& fail : actions.fails) {
-    std::exception_ptr error = to_exception(fail.failure);  // first, since it may throw
+    std::exception_ptr error = to_exception(fail.failure);  // may throw, so it precedes `take`
     has_missed_ranks_ |=
         fail.failure.kind == FailureKind::peer_left || fail.failure.kind == FailureKind::stalled;
     finish(work_.take(fail.ticket), std::move(error));
@@ -204,7 +207,8 @@ backend::Batch ProgressEngine::batch_of(const negotiation::Execute& execute) con
 }
 
 void ProgressEngine::prepare(const negotiation::Execute& upcoming) {
-  // A batch that is held back has no place in its lane yet, and this one must not come before it.
+  // A batch that is held back has not entered the backend's order yet, and must enter it before the
+  // upcoming one.
   if (executing() && work_.running().back().held_back != nullptr) return;
   try {
     prepared_ = {upcoming.mark, backend_.prepare(batch_of(upcoming))};
@@ -220,7 +224,7 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
   std::unique_ptr<backend::Execution> prepared = std::move(prepared_.execution);
   std::optional<backend::Batch> batch;
   if (prepared == nullptr) batch = batch_of(execute);
-  // First, so that an error below fails its operations too.
+  // The batch joins the list first, so that an error below fails its operations too.
   RunningBatch& running = work_.running().emplace_back(
       RunningBatch{std::move(prepared), {}, execute.set, execute.sequence, now_});
   running.operations.reserve(execute.tickets.size());
@@ -234,11 +238,11 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
     running.held_back = std::make_unique<backend::Batch>(*std::move(batch));
 }
 
-/// False while an earlier batch runs that may use the same tags. A rank that is done with the
-/// earlier batch may begin the later one before this rank does: it sends all messages of the one
-/// before those of the other, this rank expects them in that order, and MPI keeps the order. Ranks
-/// never wait for each other in a circle: a batch waits for earlier ones only, and the earliest
-/// batch that is not done anywhere waits for none.
+/// False while an earlier batch runs that may use the same message tags. Another rank may finish
+/// the earlier batch and begin the later one before this rank does. Its messages are not confused:
+/// it sends all messages of the earlier batch first, this rank receives them in that order, and MPI
+/// keeps the order. There is no deadlock: a batch waits only for earlier ones, and the earliest
+/// unfinished batch waits for none.
 bool ProgressEngine::may_start(const RunningBatch& running) const {
   return running.sequence - work_.running().front().sequence < backend_.sequence_span();
 }
@@ -252,7 +256,7 @@ bool ProgressEngine::execute() {
   std::deque<RunningBatch>& batches = work_.running();
   for (auto running = batches.begin(); running != batches.end();) {
     if (running->held_back != nullptr) {
-      if (!may_start(*running)) break;  // nor may later batches
+      if (!may_start(*running)) break;  // later batches may not start either
       begin(*running, std::move(*std::exchange(running->held_back, nullptr)));
       moved = true;
     }
@@ -267,7 +271,7 @@ bool ProgressEngine::execute() {
       continue;
     }
     record_end(*running);
-    // Out of the list first: an error below must not finish its operations again.
+    // Removed from the list first, so that an error below cannot finish its operations twice.
     const RunningBatch done = std::move(*running);
     running = batches.erase(running);
     queue_.release(done.operations);
@@ -292,7 +296,7 @@ void ProgressEngine::record_start(const negotiation::Execute& execute,
                           now_);
 }
 
-/// Called before the operations are finished: afterwards they may be gone.
+/// Must be called before the operations finish, because the user may destroy finished ones.
 void ProgressEngine::record_end(const RunningBatch& running) {
   const auto times = recorder_.times_of(running.sequence, now_);
   for (const detail::Operation* operation : running.operations)
@@ -300,7 +304,7 @@ void ProgressEngine::record_end(const RunningBatch& running) {
   recorder_.batch_done(running.sequence, times.done);
 }
 
-/// Called before the operations fail, so that the record lists them as pending.
+/// Must be called before the operations fail, so that the record lists them as pending.
 void ProgressEngine::record_faults(const negotiation::Actions& actions) {
   for (const negotiation::Fail& fail : actions.fails) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;

@@ -19,39 +19,40 @@
 
 namespace kolo::internal::session {
 
-/// Used by the driver only, one thread at a time. Nothing here blocks.
+/// Only the driver may call it, except `describe_others`. Nothing here blocks.
 class ProgressEngine {
  public:
-  /// The references outlive this.
+  /// The references outlive the object.
   ProgressEngine(const Settings& settings, const negotiation::NegotiatorOptions& options,
                  OperationQueue& queue, Links& links, backend::Backend& backend,
                  diagnostics::Recorder& recording, const Presence& presence);
 
-  /// `path` as for kolo::write_flight_record.
+  /// Writes a record of the session; see kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
     return recorder_.write(path, "the program asked for it", work_.pending());
   }
 
-  /// Does what can be done now. True if anything moved.
+  /// Makes one pass: does all work that is possible without waiting. True if anything moved.
   bool progress();
 
-  /// This rank leaves after its submitted operations. Only the first call counts.
+  /// This rank leaves the session once its submitted operations are done. Only the first call has
+  /// an effect.
   void leave(bool clean, const std::string& reason);
 
-  /// Ends the session for all ranks, unless it has failed already.
+  /// Ends the session for all ranks with the failure `why`, unless it has failed already.
   void give_up(const Failure& why) noexcept;
 
   /// True while an answer or a batch is awaited: the next pass should come soon.
   [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
-  /// True while batches run: they move only during passes.
+  /// True while batches run. They move only during passes.
   [[nodiscard]] bool executing() const { return !work_.running().empty(); }
-  /// True while other ranks' progress with data, or with a plan, is awaited.
+  /// True while this rank waits for the progress of other ranks with data or with a plan.
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
-  /// A pass is due then, even if nothing has happened.
+  /// The time of the next pass, even if nothing has happened.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
     return std::min(negotiator_.deadline(), checks_.deadline());
   }
-  /// The number of operations that were submitted so far.
+  /// The number of operations submitted so far.
   [[nodiscard]] std::uint64_t submissions() const { return submissions_; }
   /// True once all other ranks have been told that this one left, or cannot be told.
   [[nodiscard]] bool departed() const {
@@ -68,7 +69,8 @@ class ProgressEngine {
   /// True if the session failed because a process ended or does not respond. An error that another
   /// rank reports does not count: it says nothing about processes.
   [[nodiscard]] bool lost_a_process() const { return lost_a_process_; }
-  /// True if batches over MPI were abandoned: a later call of MPI may write memory that is gone.
+  /// True if MPI requests of batches were abandoned. A later MPI call may complete them and write
+  /// memory that the program has freed.
   [[nodiscard]] bool left_requests() const { return left_requests_; }
   /// As `HealthChecks::describe_others`. Thread-safe.
   [[nodiscard]] std::string describe_others() const { return checks_.describe_others(); }
@@ -80,7 +82,7 @@ class ProgressEngine {
   void record_end(const RunningBatch& running);
   void record_faults(const negotiation::Actions& actions);
 
-  /// A failure that ends the session, as a rank of another host has sent it.
+  /// A failure of the session that a neighbor in the tree has sent.
   struct ReportedFailure {
     Failure failure;
     int reported_by;
@@ -96,7 +98,7 @@ class ProgressEngine {
   bool execute();
   [[nodiscard]] bool may_start(const RunningBatch& running) const;
   void begin(RunningBatch& running, backend::Batch batch);
-  /// Returns the result of `work`. The message of an error names the batch.
+  /// Returns the result of `work`. An exception becomes a BackendError that names the batch.
   template <typename Work>
   auto of_batch(const RunningBatch& running, const Work& work) const;
   void start(const negotiation::Execute& execute);
@@ -106,14 +108,15 @@ class ProgressEngine {
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   void check();
 
-  // The failure of the session; progress_engine_end.cpp. Operations finish whatever else fails.
-  /// `reported_by`: the rank of another host that reported the failure; -1: none.
+  // The next functions end a failed session (progress_engine_end.cpp). They finish the operations
+  // even if other steps fail, because threads wait for the operations.
+  /// `reported_by`: the neighbor that sent the failure; -1: none.
   void fail_session(Failure failure, int reported_by = -1) noexcept;
-  /// For an error of this rank. Called in a handler.
+  /// Makes the exception that is being handled the failure of the session.
   void fail_session_with_current_exception() noexcept;
   void fail_operations() noexcept;
   void propagate_failure(const Failure& failure, int reported_by);
-  /// Why the session is over, as this operation's error.
+  /// The session's failure as the error of `operation`, which its message names.
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const noexcept;
 
   negotiation::Negotiator negotiator_;
@@ -123,7 +126,7 @@ class ProgressEngine {
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
   std::uint64_t session_;
-  std::vector<detail::Operation*> taken_{};  // from the queue just now; null once submitted
+  std::vector<detail::Operation*> taken_{};  // taken from the queue; null once submitted
   int rank_;
   int ranks_;                 // the size of the world
   std::vector<int> edges_{};  // the neighbors in the tree
@@ -135,7 +138,7 @@ class ProgressEngine {
   } prepared_;
   std::uint64_t submissions_ = 0;
   std::uint64_t plans_ = 0;     // plans that were begun
-  std::uint64_t finished_ = 0;  // operations
+  std::uint64_t finished_ = 0;  // operations finished
   TimePoint now_{};             // the time of this pass
   TimePoint submitted_at_{};
   bool leaving_ = false;

@@ -12,13 +12,13 @@
 namespace kolo::internal::session {
 namespace {
 
-/// For the announcements of a failure. They may fail too, such as for lack of memory, and the
-/// operations must be finished nevertheless: threads wait for them.
+/// Runs a step that announces a failure. The step may fail too, for example for lack of memory; the
+/// operations must be finished nevertheless, because threads wait for them.
 template <typename Work>
 void ignoring_errors(const Work& work) noexcept {
   try {
     work();
-  } catch (...) {  // the first failure is the one to report
+  } catch (...) {  // only the first failure is reported
   }
 }
 
@@ -84,13 +84,14 @@ void ProgressEngine::fail_operations() noexcept {
   prepared_.execution.reset();
   for (const auto& [operation, since] : work_.take_all())
     if (operation != nullptr) finish(operation, failure_of(*operation));
-  // The executions end first: a finished operation's tensors are the program's again, which may
-  // free them. The network may still write some of them: the program should end its process.
+  // Destroy the executions before the operations finish: the program may then free the tensors. The
+  // network may still write into some of them, so the program should end its process.
   for (RunningBatch& batch : work_.running()) batch.execution.reset();
   for (const RunningBatch& batch : work_.running())
     for (detail::Operation* operation : batch.operations) finish(operation, failure_of(*operation));
   work_.running().clear();
-  // The error came before the turn of these operations. The recorder does not know them.
+  // Operations that were taken from the queue but not submitted when the error came. The recorder
+  // does not know them, so `finish` cannot be used.
   for (detail::Operation*& taken : taken_) {
     detail::Operation* const operation = std::exchange(taken, nullptr);
     if (operation == nullptr) continue;
@@ -100,8 +101,9 @@ void ProgressEngine::fail_operations() noexcept {
   }
 }
 
-/// Ranks of this host see the failure on the board. Each rank sends it to its neighbors in the tree
-/// except the one that reported it, so every edge between hosts carries it once.
+/// Sends the failure to this rank's neighbors in the tree, except the one that reported it and
+/// those of this host, which see it on the status board. So every edge between hosts carries it
+/// once.
 void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
     if (peer == reported_by || checks_.board().shows(peer)) continue;
@@ -122,7 +124,7 @@ std::exception_ptr ProgressEngine::failure_of(const detail::Operation& operation
     if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
     failure.tensor = operation.key().name;
     return to_exception(failure);
-  } catch (...) {  // there is no memory for the message: that becomes the error
+  } catch (...) {  // out of memory for the message: the bad_alloc becomes the error
     return std::current_exception();
   }
 }

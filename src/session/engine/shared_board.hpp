@@ -15,12 +15,12 @@ namespace kolo::internal::session {
 
 class SharedPlanBoard : public negotiation::PlanBoard {
  public:
-  /// In the rank's own memory; zero at first. A cache line of its own, since its rank writes it
-  /// while the others read theirs.
+  /// A rank's word, in its own part of the shared memory; initially zero. It has a cache line of
+  /// its own, so that writes of neighboring data do not slow the other ranks' reads.
   struct alignas(64) Word {
     std::atomic<std::uint64_t> value;
   };
-  // A lock would not be seen by other processes.
+  // An atomic with a lock would not work across processes.
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   /// A rank's word, and the bell that wakes the rank.
@@ -29,17 +29,18 @@ class SharedPlanBoard : public negotiation::PlanBoard {
     const node::Doorbell* bell;
   };
 
-  /// All ranks; `rank` is this one. What they point to outlives the board.
+  /// `peers`: all ranks, whose words and bells outlive the board. `rank`: this one.
   SharedPlanBoard(std::vector<Peer> peers, int rank)
       : peers_(std::move(peers)), rank_(static_cast<std::size_t>(rank)) {}
 
   void publish(std::uint64_t word, Urgency urgency) override {
-    // Release, with the acquire below: a reader of the word sees what this rank had done before.
-    // This is transitive: a rank that has read a word and then publishes its own carries both.
+    // Release, for the acquire in `read`: a reader of the word sees everything that this rank did
+    // before. The order is transitive: a rank that reads this word and then publishes its own makes
+    // the work of both ranks visible.
     peers_[rank_].word->value.store(word, std::memory_order_release);
-    // After the store: the bell's fence orders it before the read of the listener, so a rank that
-    // falls asleep meanwhile either sees the word in its last check or is woken. Progress wakes
-    // only ranks that wait for data; a stop wakes every rank, since each has to stop too.
+    // Ring after the store: the bell's fence orders the store before its read of the listener, so a
+    // rank that falls asleep meanwhile either sees the word in its last check or is woken. Progress
+    // wakes only ranks that wait for data; a stop wakes every rank, since each has to stop too.
     const auto reason =
         urgency == Urgency::stop ? node::WakeReason::messages : node::WakeReason::data;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank)

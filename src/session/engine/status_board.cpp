@@ -22,7 +22,7 @@ constexpr std::size_t max_name = 160;
 constexpr std::size_t max_text = 400;
 constexpr std::size_t max_reason = 1000;
 
-/// An older status may be out of date.
+/// The age up to which a status counts as current.
 constexpr milliseconds fresh{500};
 
 milliseconds since(std::int64_t then, TimePoint now) {
@@ -32,13 +32,13 @@ milliseconds since(std::int64_t then, TimePoint now) {
 
 void shorten(std::string& text, std::size_t max) {
   if (text.size() <= max) return;
-  // Not within a character of UTF-8, whose bytes but the first begin with the bits 10.
+  // Do not cut within a UTF-8 character: its continuation bytes begin with the bits 10.
   while (max > 0 && (static_cast<unsigned char>(text[max]) & 0xC0U) == 0x80U) --max;
   text.resize(max);
   text += "...";
 }
 
-/// The first half of the ranges.
+/// Keeps the first half of the ranges.
 void halve(RankSet& ranks) {
   const std::vector<RankSet::Range> all = ranks.ranges();
   ranks = {};
@@ -46,8 +46,8 @@ void halve(RankSet& ranks) {
     ranks.insert(RankSet::range(all[i].first, all[i].last));
 }
 
-/// Leaves something out that the page may have no room for. False if there is nothing left: the
-/// texts alone always fit.
+/// Drops one item from a status that does not fit its page. False if there is nothing left to drop;
+/// the texts alone always fit.
 bool leave_out(RankStatus& status) {
   if (!status.operations.empty()) {
     status.operations.pop_back();
@@ -78,12 +78,12 @@ std::size_t StatusBoard::seat_of(int rank) const {
 
 void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_at) {
   auto& words = own_page().words();
-  if (ended_) {  // the last status stays
+  if (ended_) {  // the status that holds the reason stays
     words.progressed.store(now.time_since_epoch().count(), std::memory_order_release);
     return;
   }
   // Relaxed: each word has a meaning by itself. `progressed` is stored last, with release, and a
-  // reader loads it first: it sees the words stored before, or later ones.
+  // reader loads it first, with acquire: the other words that it reads are at least as new.
   words.submitted.store(submitted_at.time_since_epoch().count(), std::memory_order_relaxed);
   const bool idle = status.pending == 0 && status.batch.empty();
   words.flags.store((idle ? 0 : StatusPage::busy) | (status.blocked ? StatusPage::blocked : 0),
@@ -104,8 +104,9 @@ void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
   if (!alarm) return;
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     if (seat == own_) continue;
-    // Before the bell: a rank that it wakes finds the alarm. Release, for the flag above; an
-    // exchange, so that a reader also sees what ranks that raised the alarm earlier had released.
+    // Raised before the bell rings, so that a woken rank finds the alarm. Release: the rank that
+    // takes the alarm also sees the flag above. An exchange, not a store: a store would end the
+    // release sequences of ranks that raised the alarm earlier, and their flags might not be seen.
     seats_[seat].page->words().alarm.exchange(1, std::memory_order_release);
     if (seats_[seat].bell != nullptr) seats_[seat].bell->ring();
   }
@@ -128,9 +129,9 @@ void StatusBoard::write(RankStatus& status) {
 
 bool StatusBoard::take_alarm() {
   auto& alarm = own_page().words().alarm;
-  // Checked in every pass: a load that shares the cache line, and the exchange only if it is set.
-  // An alarm that comes between the two is taken by the exchange, so none is lost. Acquire, for
-  // what was published before it was raised.
+  // Every pass checks the alarm, so it loads the word first, which leaves the cache line shared,
+  // and exchanges only if the alarm is set. An alarm raised in between is taken by the exchange, so
+  // none is lost. Acquire: the flags of the ranks that raised it are visible afterwards.
   if (alarm.load(std::memory_order_relaxed) == 0) return false;
   return alarm.exchange(0, std::memory_order_acquire) != 0;
 }
@@ -138,14 +139,14 @@ bool StatusBoard::take_alarm() {
 RankStatus StatusBoard::read(const Seat& seat, TimePoint now) const {
   const auto& words = seat.page->words();
   RankStatus status;
-  // Acquire, before the rest is read: what follows is at least as new as `progressed`.
+  // Acquire, and read first: everything read below is at least as new as `progressed`.
   const std::int64_t progressed = words.progressed.load(std::memory_order_acquire);
   const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
   try {
     const auto bytes = seat.page->read();
     if (!bytes.empty()) status = negotiation::decode_status(bytes, ranks_);
   } catch (const negotiation::ProtocolError&) {
-    status = {};  // of a process that writes wherever it likes
+    status = {};  // a faulty process has overwritten the page; treat it as empty
   }
   status.rank = seat.rank;
   status.process = seat.process;
@@ -173,7 +174,7 @@ std::vector<int> StatusBoard::ended() const {
   std::vector<int> ranks;
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     const auto& words = seats_[seat].page->words();
-    // Acquire: the reason was published before the flag.
+    // Acquire, for the release in `publish_end`: the reason is on the page.
     if (seat != own_ && (words.flags.load(std::memory_order_acquire) & StatusPage::ended) != 0)
       ranks.push_back(seats_[seat].rank);
   }
@@ -183,7 +184,7 @@ std::vector<int> StatusBoard::ended() const {
 int StatusBoard::blocked(TimePoint now) const {
   int count = 0;
   for (const Seat& seat : seats_) {
-    // Relaxed: a hint only. Their whole status, with `read`, decides.
+    // Relaxed: the count is only a hint to read the whole statuses.
     const auto& words = seat.page->words();
     if ((words.flags.load(std::memory_order_relaxed) & StatusPage::blocked) != 0 &&
         since(words.progressed.load(std::memory_order_relaxed), now) <= fresh)

@@ -62,7 +62,7 @@ std::string Watch::describe(const PendingWait& pending_wait, TimePoint now, bool
   if (!pending_wait.awaited.empty())
     text += negotiation::ranks_in_words(pending_wait.awaited) + ' ';
   text += pending_wait.awaits.empty() ? "to go on" : pending_wait.awaits;
-  // Ranks of other hosts are not visible here; their own hosts report them.
+  // Only ranks of this host are visible; the other hosts report theirs.
   return text + negotiation::describe(pending_wait.awaited.common(seen), statuses, {}, times);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches waits outside negotiation: a batch in progress, a plan that does not end, a rank above
-// that does not respond.
+// Watches waits outside negotiation: a batch in progress, a plan that does not end, an ancestor in
+// the tree that does not respond.
 #pragma once
 
 #include <chrono>
@@ -14,13 +14,13 @@
 
 namespace kolo::internal::session {
 
-/// Something that this rank waits for. The wait becomes a failure if it lasts.
+/// A wait of this rank for others. It becomes a failure after `stall_shutdown`.
 struct PendingWait {
-  std::string what;    // the waiting thing: `batch 7 (allreduce "x", 4.0 MB)`
-  std::string tensor;  // "": none
+  std::string what;    // the work that waits: `batch 7 (allreduce "x", 4.0 MB)`
+  std::string tensor;  // the name of its first tensor; "": none
   std::chrono::steady_clock::time_point since;
   RankSet awaited{};
-  std::string awaits{};  // "to deposit piece 3"
+  std::string awaits{};  // the awaited action: "to deposit piece 3"
 };
 
 /// If several ranks of a host have the same wait, the lowest responsive rank reports it.
@@ -28,7 +28,7 @@ class Watch {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// `board` and `settings` outlive this.
+  /// `board` and `settings` outlive the object.
   Watch(const StatusBoard& board, int rank, const Settings& settings)
       : board_(board), rank_(rank), settings_(settings) {}
 
@@ -42,7 +42,7 @@ class Watch {
   [[nodiscard]] RankSet awaited_for_long(const std::vector<PendingWait>& pending_waits,
                                          TimePoint now) const;
 
-  /// True if a rank on the board does nothing and answers nothing.
+  /// True if the rank is on the board and does not respond; see `RankStatus::silent`.
   [[nodiscard]] bool is_silent(int rank, TimePoint now) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations that the driver has taken from the queue and that are not done.
+// The unfinished operations that the driver has taken from the queue.
 #pragma once
 
 #include <chrono>
@@ -25,10 +25,10 @@ struct RunningBatch {
   std::unique_ptr<backend::Batch> held_back{};
 };
 
-/// `batch 7 (allreduce "x" and 3 more, 4.0 MiB)`.
+/// The batch in words: `batch 7 (allreduce "x" and 3 more, 4.0 MiB)`.
 [[nodiscard]] std::string describe(const RunningBatch& batch);
 
-/// Used by the driver only. An operation is negotiated under a ticket, then runs in a batch.
+/// An operation is negotiated under a ticket, then runs in a batch. Only the driver may call it.
 class WorkInProgress {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -38,7 +38,8 @@ class WorkInProgress {
     TimePoint since;
   };
 
-  /// Tickets are reused, so that a steady stream of operations allocates nothing.
+  /// Adds an operation to be negotiated. Tickets are reused, so that a steady stream of operations
+  /// allocates nothing.
   negotiation::Ticket add(detail::Operation* operation, TimePoint now);
   [[nodiscard]] detail::Operation* operator[](negotiation::Ticket ticket) const {
     return negotiating_[ticket].operation;
@@ -47,18 +48,18 @@ class WorkInProgress {
     free_tickets_.push_back(ticket);
     return std::exchange(negotiating_[ticket].operation, nullptr);
   }
-  /// By ticket.
+  /// The operations in negotiation, indexed by ticket.
   [[nodiscard]] const std::vector<Negotiating>& negotiating() const { return negotiating_; }
   [[nodiscard]] std::vector<Negotiating> take_all() {
     free_tickets_.clear();
     return std::exchange(negotiating_, {});
   }
 
-  /// By sequence number.
+  /// The running batches, in order of sequence numbers.
   [[nodiscard]] std::deque<RunningBatch>& running() { return running_; }
   [[nodiscard]] const std::deque<RunningBatch>& running() const { return running_; }
 
-  /// All operations, for records.
+  /// All operations, as flight records list them.
   [[nodiscard]] diagnostics::Recorder::Pending pending() const;
 
  private:

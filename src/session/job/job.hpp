@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this process is in its job.
+// This process's place in its job, and the state that outlives a session.
 #pragma once
 
 #include <atomic>
@@ -23,11 +23,11 @@ namespace kolo::internal::session {
 /// How the processes of a session find each other.
 enum class JobKind : std::uint8_t {
   single_process,
-  mpi,     // through a communicator of MPI
-  served,  // through the rendezvous server of kolorun, or of rank 0 under torchrun or srun
+  mpi,     // through an MPI communicator
+  served,  // through a rendezvous server: that of kolorun, or of rank 0 under torchrun or srun
 };
 
-/// The rendezvous of a process that is its job's only one.
+/// The rendezvous of a job that consists of this process alone.
 class SingleProcess : public rendezvous::Rendezvous {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -41,12 +41,12 @@ class SingleProcess : public rendezvous::Rendezvous {
   void settle() override {}
 };
 
-/// All that outlives a session, because the sessions of a process follow each other in one job.
-/// `this_job()` is the only object. Each kind of job has a member. Atomic members may be read by
-/// any thread; a member that is a class says which threads may call it.
+/// The state that outlives a session, because several sessions of a process may follow each other
+/// in one job. `this_job()` is the only object. Each kind of job has a member. Any thread may read
+/// the atomic members; the comments of the other members' classes say which threads may call them.
 struct Job {
-  /// Determines `kind` for the session that starts. `over_mpi`: the program has given a
-  /// communicator. Throws InvalidArgument for variables of a launcher that cannot be used.
+  /// Sets `kind` for the session that is about to start. `over_mpi`: the program has passed a
+  /// communicator. Throws InvalidArgument for launcher variables that cannot be used.
   void choose_kind(bool over_mpi);
 
   /// From now on, children of this process count as forked: neither MPI nor a session survives a
@@ -61,20 +61,20 @@ struct Job {
   MpiEnvironment mpi{};
   JobMembership membership{};
 
-  std::atomic<bool> is_forked{false};   // this process is a child
+  std::atomic<bool> is_forked{false};   // this process is a forked child
   std::atomic<bool> is_exiting{false};  // static objects are being destroyed
   std::once_flag watches_forks{};
 
-  /// The heap of the last session, while the program has tensors in it: the ranks of the next
-  /// session read them where they are.
+  /// The heap of the last session, as long as the program has tensors in it. The next session
+  /// shares it again, so that other ranks can still read these tensors directly.
   std::weak_ptr<node::SharedHeap> last_heap{};
 
   std::atomic<bool> is_in_elastic_run{false};    // a thread is in `elastic::run`
   std::atomic<bool> has_run_elastically{false};  // `elastic::run` was called
 };
 
-/// The process's job. Never destroyed: exit handlers use it, and the server takes a connection that
-/// closes without a farewell for a loss.
+/// The process's job. Never destroyed, because exit handlers use it, and because destruction would
+/// close the connection without a farewell, which the server takes for the loss of this process.
 [[nodiscard]] Job& this_job();
 
 }  // namespace kolo::internal::session

@@ -22,14 +22,15 @@ namespace {
 
 using rendezvous::ClientOptions;
 
-// Time for all processes to start and connect.
+// The time in which all processes must start and connect.
 constexpr std::chrono::seconds start_timeout{600};
-// After that time without an answer, a rank logs where it looks for rank 0.
+// The time without an answer after which a rank logs the address at which it expects rank 0.
 constexpr std::chrono::seconds patience_with_server{10};
-// kolorun ends its processes when it ends. A process that it cannot reach ends by itself.
+// The time for kolorun to end this process, as it does when it ends itself. A process that kolorun
+// could not reach then ends on its own.
 constexpr std::chrono::seconds patience_without_kolorun{5};
 
-/// The client options under torchrun or srun: the same on all ranks but for the rank.
+/// The client options under torchrun or srun. Only the rank differs between processes.
 ClientOptions options_without_server(const ServerlessJob& job) {
   const char* const secret = std::getenv(rendezvous::secret_variable);
   if (secret == nullptr && job.rank == 0 && !job.has_one_host())
@@ -56,7 +57,8 @@ ClientOptions options_without_server(const ServerlessJob& job) {
 
 }  // namespace
 
-/// The server on a thread of its own. If all ranks are on one host, no other host can reach it.
+/// The rendezvous server of rank 0, on a thread of its own. If all ranks are on one host, it
+/// listens on loopback only, so that no other host can reach it.
 class JobMembership::OwnServer {
  public:
   OwnServer(const ServerlessJob& job, const rendezvous::Secret& secret)
@@ -67,7 +69,7 @@ class JobMembership::OwnServer {
                  .start_timeout = start_timeout},
                 {job.has_one_host() ? job.host : "", job.port},
                 [](LogLevel level, const std::string& text) { log(level, text); }) {
-    // The program's own threads must receive its signals.
+    // The server's thread blocks all signals, so that the program's own threads receive them.
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
@@ -115,8 +117,8 @@ rendezvous::Rendezvous& JobMembership::join_generation() {
     if (!connection_) connect();
     connection_->join(commit_, std::exchange(in_order_, false));
   } catch (const ShutDown&) {
-    // A process that comes after the others have done their work is ended by its kolorun. Nothing
-    // went wrong, and the program need not handle this.
+    // A process that arrives after the others have completed the job is ended by kolorun. Wait for
+    // that: nothing went wrong, so the program need not see an exception.
     if (by_kolorun_ && connection_ && connection_->came_too_late())
       std::this_thread::sleep_for(patience_without_kolorun);
     throw;
@@ -134,8 +136,8 @@ bool JobMembership::is_interrupted() {
   return connection_ && connection_->interrupted();
 }
 
-// After the end of kolorun nobody may end this process, for example if it is the child of a shell.
-// The ranks of torchrun do not need their server once the session has begun.
+// Without kolorun there may be no one to end this process, for example if it is the child of a
+// shell. Under torchrun and srun, ranks do not need their server once the session has begun.
 std::optional<Failure> JobMembership::find_end_of_kolorun() {
   if (!by_kolorun_ || !connection_->is_closed()) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
@@ -155,7 +157,7 @@ std::optional<Failure> JobMembership::find_interruption() noexcept {
     return Failure{FailureKind::peer_left, over->reason, "",
                    RankSet::of(std::vector<int>(over->ranks.begin(), over->ranks.end()))};
   } catch (const std::exception&) {
-    return std::nullopt;  // the next call of the program reports it
+    return std::nullopt;  // the program's next call on the connection reports the error
   }
 }
 

@@ -25,8 +25,8 @@ constexpr int max_processes = 1 << 16;
 struct Launcher {
   const char* rank;
   const char* size;
-  bool knows_mpi;      // MPI reads the size from it, so a size of 1 is correct
-  bool may_enclose;    // a launcher that knows MPI may run within it
+  bool knows_mpi;      // MPI reads its size from these variables, so a size of 1 is correct
+  bool may_enclose;    // it may contain another launcher, one that knows MPI
   const char* remedy;  // what to do if MPI does not see the other processes
 };
 
@@ -47,7 +47,7 @@ std::string_view text_in(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
-/// The number in the variable; 0 if there is none.
+/// The number in the variable; 0 if it holds none.
 int number_in(const char* variable) {
   const std::string_view text = text_in(variable);
   int number = 0;
@@ -81,9 +81,9 @@ bool looks_for_launchers() {
   throw InvalidArgument(fmt::format("{}={}: must be auto, mpi or none", choice_variable, choice));
 }
 
-/// True if torchrun or a similar launcher has started this process in a task of srun. Then the
-/// variables for MPI (--mpi=pmix or pmi2) belong to the task, and all processes of the task have
-/// them. Each process of the job comes to the same conclusion.
+/// True if torchrun or a similar launcher has started this process within a task of srun. The
+/// variables for MPI (--mpi=pmix or pmi2) then describe the task, and all of its processes inherit
+/// them, so they must be ignored. The result is the same in each process of the job.
 bool is_within_task() {
   if (text_in("RANK").empty() || text_in("WORLD_SIZE").empty()) return false;
   if (!text_in("TORCHELASTIC_RUN_ID").empty()) return true;
@@ -107,7 +107,8 @@ bool is_known_to_mpi() {
   return !text_in("PMIX_RANK").empty() || !text_in("PMI_RANK").empty();
 }
 
-/// The port of the server: next to torchrun's own, or one that differs between the steps of Slurm.
+/// The port of the server. Under torchrun it is next to torchrun's own port; under Slurm it depends
+/// on the job and step, so that steps on the same host do not collide.
 std::uint16_t find_port() {
   for (const auto& [variable, offset] :
        {std::pair("KOLO_RENDEZVOUS_PORT", 0), {"MASTER_PORT", 1}}) {
@@ -153,7 +154,7 @@ std::optional<ServerlessJob> find_serverless_job() {
   const char* const rank_variable = by_srun ? "SLURM_PROCID" : "RANK";
   const char* const size_variable = by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE";
   if (text_in(rank_variable).empty() || text_in(size_variable).empty()) {
-    // Without this error, each process would train by itself without notice.
+    // An error, because each process would otherwise silently train by itself.
     if (by_srun && text_in(rank_variable).empty() && text_in("RANK").empty() &&
         number_in("WORLD_SIZE") > 1 && !text_in("MASTER_ADDR").empty())
       throw InvalidArgument(

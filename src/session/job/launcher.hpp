@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher that has started this process, as the environment shows it.
+// Finds out from environment variables which launcher has started this process.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace kolo::internal::session {
 
-/// A job whose launcher gives ranks to processes but has no rendezvous server, so rank 0 serves.
+/// A job whose launcher assigns ranks but runs no rendezvous server, so that rank 0 runs it.
 struct ServerlessJob {
   int rank = 0;
   int size = 1;
-  std::string host{};  // where rank 0 serves; loopback if all ranks are on one host
+  std::string host{};  // the server's address; loopback if all ranks are on one host
   std::uint16_t port = 0;
 
   [[nodiscard]] bool has_one_host() const { return host == "127.0.0.1"; }
@@ -27,9 +27,9 @@ struct ServerlessJob {
 /// and if KOLO_LAUNCHER is mpi or none. Throws InvalidArgument for values that cannot be used.
 [[nodiscard]] std::optional<ServerlessJob> find_serverless_job();
 
-/// Without kolorun and a serverless job: true if this process is to be the only rank, without MPI.
-/// That is so if KOLO_LAUNCHER=none, and in a build without MPI. Such a build throws as
-/// `require_all_processes` does.
+/// True if this process is to be the only rank, and MPI is not used: with KOLO_LAUNCHER=none, and
+/// in a build without MPI, where it throws as `require_all_processes` does. Call it only if there
+/// is neither kolorun nor a serverless job.
 [[nodiscard]] bool is_single_process();
 
 /// Throws InvalidArgument, which names the variables, if MPI sees this process alone although its

@@ -22,14 +22,16 @@
 namespace kolo::internal::session {
 namespace {
 
-/// After another process has finalized MPI, this one does so too within that time.
+/// The time to return from MPI_Finalize after another process has ended. MPI_Finalize returns on
+/// all processes at about the same time; if it takes longer here, the other process was lost.
 constexpr std::chrono::seconds time_to_finalize{5};
 
 }  // namespace
 
 /// The functions that MPI and the C library call.
 struct MpiEnvironment::Callbacks {
-  /// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
+  /// The delete callback of an attribute of MPI_COMM_SELF. MPI_Finalize first deletes these
+  /// attributes, while MPI still works.
   static int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* environment) {
     const auto& mpi = *static_cast<MpiEnvironment*>(environment);
     mpi.end_what_needs_mpi_();
@@ -38,7 +40,7 @@ struct MpiEnvironment::Callbacks {
   static void on_exit() { this_job().mpi.finalize(); }
 };
 
-// True once a watched process has ended. Waits forever if `timeout_ms` is -1.
+// True if a watched process has ended. Waits for that at most `timeout_ms`; -1: forever.
 bool MpiEnvironment::any_ends(int timeout_ms) const {
   std::vector<pollfd> processes;
   for (const node::FileDescriptor& process : watched_)
@@ -46,7 +48,7 @@ bool MpiEnvironment::any_ends(int timeout_ms) const {
   return ::poll(processes.data(), processes.size(), timeout_ms) > 0;
 }
 
-// MPI waits for all processes to finalize it, and would wait for a lost one forever.
+// True if MPI_Finalize would never return, because it waits for all processes and one is lost.
 bool MpiEnvironment::must_abort() const { return abort_instead_ || any_ends(0); }
 
 void MpiEnvironment::watch_while_finalizing() const {
@@ -65,7 +67,7 @@ void MpiEnvironment::watch_while_finalizing() const {
 }
 
 void MpiEnvironment::finalize() {
-  // A forked child runs this too, but MPI belongs to its parent.
+  // A forked child runs this exit handler too, but MPI belongs to its parent.
   if (::getpid() != started_by_) return;
   int finalized = 0;
   MPI_Finalized(&finalized);

@@ -78,8 +78,9 @@ void MpiRendezvous::check() {
             "MPI_Iprobe");
 }
 
-// MPI may keep a message until it has a connection and is called again, but the session may not
-// call it again. The second barrier is sent at once over the connections of the first.
+// MPI may hold back a message until it has connected and is called again, but the session may never
+// call it again. So there are two barriers: the first one makes the connections, over which the
+// messages of the second are sent at once.
 void MpiRendezvous::settle() {
   for (int i = 0; i < 2; ++i) check_mpi(MPI_Barrier(world_.get()), "MPI_Barrier");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous of ranks that MPI has started, and communicators of MPI.
+// The rendezvous of ranks over MPI, and an owner of MPI communicators.
 #pragma once
 
 #include <mpi.h>
@@ -12,12 +12,12 @@
 
 namespace kolo::internal::session {
 
-/// The communicator that the program has given to `init`.
+/// The communicator that the program has passed to `init`.
 struct GivenCommunicator {
   MPI_Comm comm;
 };
 
-/// A communicator that is freed at the end of scope. Its errors are returned, not fatal.
+/// Owns an MPI communicator, whose errors are returned instead of fatal.
 class Communicator {
  public:
   /// Takes over `comm`.
@@ -27,14 +27,15 @@ class Communicator {
   ~Communicator();
 
   [[nodiscard]] MPI_Comm get() const { return comm_; }
-  /// Never frees the communicator: requests on it may never complete.
+  /// Gives up the communicator without freeing it, because requests on it may never complete.
   void leak() { comm_ = MPI_COMM_NULL; }
 
  private:
   MPI_Comm comm_;
 };
 
-/// The ranks of a communicator. A call waits for a lost rank forever, since MPI does not notice it.
+/// The rendezvous of the ranks of a communicator. MPI does not notice a lost rank, so a call waits
+/// for it forever.
 class MpiRendezvous : public rendezvous::Rendezvous {
  public:
   /// Collective over the ranks of `comm`, or over all ranks if it is MPI_COMM_NULL. Throws
@@ -45,7 +46,7 @@ class MpiRendezvous : public rendezvous::Rendezvous {
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::vector<rendezvous::Bytes> gather_all(std::span<const std::byte> mine) override;
   [[nodiscard]] std::vector<int> ranks_of_machine() override;
-  /// Lets MPI send what other ranks wait for.
+  /// Calls MPI, so that it can send pending messages that other ranks wait for.
   void check() override;
   void settle() override;
 

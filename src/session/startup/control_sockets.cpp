@@ -20,7 +20,7 @@ using transport::SocketAddress;
 
 constexpr std::chrono::seconds connect_timeout{10};
 
-/// The loopback of another machine is not its own.
+/// The callee's addresses that this rank can call: loopback addresses only on the same machine.
 std::vector<SocketAddress> usable_addresses(const HostRecord& callee, const HostRecord& own) {
   const bool same_machine = callee.machine != 0 && callee.machine == own.machine;
   std::vector<SocketAddress> addresses;
@@ -30,8 +30,8 @@ std::vector<SocketAddress> usable_addresses(const HostRecord& callee, const Host
   return addresses;
 }
 
-/// For each rank the one that it calls: its parent in the tree; -1 if memory carries that edge, or
-/// there is none.
+/// For each rank, the rank that it calls: its parent in the tree. -1 for the root, and if shared
+/// memory carries the edge to the parent.
 std::vector<int> find_callees(const Topology& topology, const MemoryVerdict& memory) {
   std::vector<int> callees;
   const auto node_of = [&](int rank) { return topology.node_of[static_cast<std::size_t>(rank)]; };
@@ -54,7 +54,7 @@ std::vector<SocketAddress> find_addresses(const std::vector<transport::Interface
                                           bool loopback_is_enough) {
   try {
     std::vector<SocketAddress> addresses;
-    // Loopback is the shortest way between the ranks of one machine.
+    // Loopback comes first: it is the fastest path between the ranks of one machine.
     if (interface.value.empty())
       for (const transport::Interface& one : all)
         if (one.address.is_loopback()) addresses.push_back(one.address);
@@ -100,7 +100,7 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
     return records[static_cast<std::size_t>(rank)];
   };
   const auto host_of = [&](int rank) { return read_string(record_of(rank).host); };
-  // No rank waits for what cannot come.
+  // If any rank is known to be unable to connect, none tries, so that no rank waits in vain.
   const std::vector<std::string> unreachable = find_unreachable_parents(records, topology, memory);
   const std::vector<int> callee_of = find_callees(topology, memory);
   if (!std::ranges::all_of(unreachable, &std::string::empty)) {

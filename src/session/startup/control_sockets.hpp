@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks come to have sockets along those edges of the tree that memory does not carry:
-// along all or none, because a session that polls MPI for one edge gains nothing from the others.
+// Connects the ranks by sockets along the edges of the tree that shared memory does not carry. All
+// of these edges get sockets or none, because a session that polls MPI for one edge gains nothing
+// from sockets on the others.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +15,34 @@
 
 namespace kolo::internal::session {
 
-/// True if the setting does without sockets.
+/// True if the setting is "none", which forbids sockets.
 [[nodiscard]] bool refuses_sockets(const ControlInterface& interface);
 
-/// Where this rank can be called, the best address first. `loopback_is_enough`: all ranks that call
-/// are known to have the same. Throws InvalidArgument, with the setting's name and value, if it
-/// cannot be used here.
+/// The addresses at which this rank can be called, the best one first. `loopback_is_enough`: all
+/// callers share this rank's loopback interface. Throws InvalidArgument, with the setting's name
+/// and value, if the setting matches no interface of this host.
 [[nodiscard]] std::vector<transport::SocketAddress> find_addresses(
     const std::vector<transport::Interface>& all, const ControlInterface& interface,
     bool loopback_is_enough);
 
-/// The addresses of this rank, at most as many as there is room for.
+/// Writes the addresses of the listeners into the record, as many as fit.
 void write_addresses(const transport::Listeners& listeners, HostRecord& into);
 
-/// By rank: why it cannot call its parent in the tree as far as the records say; empty if it can,
-/// or reaches it through memory.
+/// For each rank, why it cannot call its parent in the tree according to the records. Empty if it
+/// can, or reaches its parent through shared memory.
 [[nodiscard]] std::vector<std::string> find_unreachable_parents(std::span<const HostRecord> records,
                                                                 const Topology& topology,
                                                                 const MemoryVerdict& memory);
 
-/// The connections of this rank that its place in the tree needs; or why it has not all of them.
+/// The connections of this rank along the edges of the tree, or the reason why some are missing.
 struct Connections {
   std::vector<transport::SocketPeer> peers{};
   std::string problem{};
-  std::vector<int> missing{};  // ranks
+  std::vector<int> missing{};  // the ranks without a connection
 };
 
-/// All ranks at once; none waits if one is known to be unable. `while_waiting` is called every few
-/// milliseconds.
+/// Makes the connections. Collective, but with a timeout. Returns at once if the records show that
+/// some rank cannot connect. `while_waiting` is called every few milliseconds.
 [[nodiscard]] Connections connect_hosts(const Topology& topology,
                                         std::span<const HostRecord> records,
                                         const MemoryVerdict& memory,

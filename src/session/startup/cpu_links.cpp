@@ -14,7 +14,8 @@
 namespace kolo::internal::session {
 namespace {
 
-// All ranks end their sessions at about the same time.
+// The longest wait for the goodbyes of other hosts. All ranks end their sessions at about the same
+// time, so the goodbyes usually come at once.
 constexpr std::chrono::seconds patience_to_close{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
 
@@ -25,7 +26,9 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// Over MPI, unless there is another. While there are no sockets, MPI is polled anyway.
+/// The messenger for data: libfabric's if there is one, otherwise MPI's. With sockets, MPI is
+/// called for a limited time after each batch. Without them, MPI is polled for control messages
+/// anyway, so there is no limit (0).
 std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger::Messenger> fabric,
                                                        const OverMpi* mpi,
                                                        const transport::SocketTransport* sockets) {
@@ -38,7 +41,7 @@ std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger
 
 HostMemory lay_out_memory(bool several_hosts) {
   HostMemory memory{};
-  // Batches between hosts have larger pieces.
+  // Batches between hosts use larger pieces.
   memory.slot_bytes = several_hosts ? backend::InterNodeBackend::default_slot_bytes
                                     : backend::ShmBackend::default_piece_bytes;
   memory.backend = rounded_up(transport::ShmTransport::bytes_needed(), page);
@@ -74,7 +77,8 @@ CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Mess
   if (!all_are_local_peers_ && by_host) backend_.use_hosts(sharing_node_of);
 }
 
-/// The bell watches one descriptor.
+/// Lets the network wake this rank. The bell watches a single descriptor, so several are combined
+/// in an epoll descriptor.
 void CpuLinks::watch_network() {
   if (messenger_ != nullptr) of_messenger_ = messenger_->descriptors();
   std::vector<int> watched = of_messenger_;
@@ -104,7 +108,8 @@ CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->close(abandoned_ ? patience_after_failure : patience_to_close);
 }
 
-// Takes part in the allreduces of hosts that share memory, as a host of one rank.
+// Gives a rank that shares no memory a shared-memory backend of its own. In allreduces with hosts
+// that share memory, it then takes part as a host of one rank.
 void CpuLinks::use_private_memory(int rank) {
   const HostMemory memory = lay_out_memory(true);
   own_memory_.resize(backend::ShmBackend::bytes_needed(memory.slot_bytes) / sizeof(CacheLine) + 1);
@@ -174,7 +179,8 @@ std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
 
 void CpuLinks::abandon() {
   abandoned_ = true;
-  // What a closed queue has left must not end every sleep.
+  // The messenger's descriptors are not read any more. If one stayed readable, it would end every
+  // sleep at once.
   if (network_.valid())
     for (const int descriptor : of_messenger_)
       ::epoll_ctl(network_.get(), EPOLL_CTL_DEL, descriptor, nullptr);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control and data between CPUs: through shared memory where there is some, else over the network.
+// The links for control messages and data between CPUs: through shared memory where ranks share it,
+// otherwise over the network.
 #pragma once
 
 #include <array>
@@ -26,11 +27,11 @@
 
 namespace kolo::internal::session {
 
-/// The layout of the memory that each rank shares with its host: the same on all ranks of a host.
-/// Offsets in bytes.
+/// The layout of the memory that each rank shares with its host, as offsets in bytes. The same on
+/// all ranks of a host.
 struct HostMemory {
-  std::size_t rings = 0;  // of the transport
-  std::size_t backend;
+  std::size_t rings = 0;    // the transport's rings
+  std::size_t backend;      // the backend's part
   std::size_t board;        // the word of the plan board
   std::size_t status;       // the status page
   std::size_t bytes;        // the total
@@ -39,20 +40,21 @@ struct HostMemory {
 
 [[nodiscard]] HostMemory lay_out_memory(bool several_hosts);
 
-/// If all ranks are local_peers MPI is not called any more, but for Adasum. With sockets between
-/// hosts it is called only for data, and not even for that if libfabric carries data. Without
-/// sockets, it carries control messages too, and is polled.
+/// Calls MPI as little as possible, because MPI has to be polled. If all ranks share memory, only
+/// Adasum calls it. With sockets between hosts, MPI carries only data, or nothing if libfabric
+/// carries the data. Without sockets, MPI also carries control messages and is polled.
 class CpuLinks : public Links {
  public:
-  /// `fabric` carries data instead of MPI; null: MPI does. Without both, all ranks are local_peers,
-  /// and without `mpi` there are sockets. `local_peers` may be null, on all ranks of the host
-  /// alike; `sockets` and `fabric`, on all ranks alike. `sharing_node_of`: for each rank, the
-  /// lowest of those that share memory with it, which is the rank itself if none do.
+  /// `mpi`: null in a session without MPI; `sockets` are then needed unless all ranks share memory.
+  /// `fabric`: carries data; null: MPI does. If both are null, all ranks must share memory.
+  /// `local_peers`: null, on all ranks of the host alike, if the host shares no memory. `sockets`
+  /// and `fabric` are null on all ranks or on none. `sharing_node_of`: for each rank, the lowest
+  /// rank that shares memory with it, which may be the rank itself.
   CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
            const Topology& topology, std::unique_ptr<node::LocalGroup> local_peers,
            std::unique_ptr<transport::SocketTransport> sockets,
            const std::vector<int>& sharing_node_of);
-  /// Says goodbye to other hosts, and waits for theirs, but not for long.
+  /// Says goodbye to the other hosts, and waits a short time for their goodbyes.
   ~CpuLinks() override;
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
@@ -77,7 +79,8 @@ class CpuLinks : public Links {
     if (report_awaited_) report_awaited_(awaited, reason);
   }
   using ReportAwaited = std::function<void(const RankSet&, const std::string&)>;
-  /// `find_interruption` must not block. Before the session starts.
+  /// Sets the callbacks for the server of a job. `find_interruption` must not block. Call it before
+  /// the session starts.
   void watch(std::function<std::optional<Failure>()> find_interruption,
              ReportAwaited report_awaited) {
     find_interruption_ = std::move(find_interruption);
@@ -93,24 +96,25 @@ class CpuLinks : public Links {
   void share_memory();
   void use_private_memory(int rank);
 
-  std::unique_ptr<OverMpi> mpi_;  // null: nothing is over MPI
+  std::unique_ptr<OverMpi> mpi_;  // null: the session does not use MPI
   std::unique_ptr<node::LocalGroup> local_peers_;
   std::unique_ptr<transport::SocketTransport> sockets_;
   bool over_fabric_;
-  std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are local_peers
-  node::FileDescriptor network_{};                   // readable if sockets or messenger are
-  std::vector<int> of_messenger_{};                  // those of its descriptors that are watched
+  std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks share memory
+  node::FileDescriptor network_{};   // epoll descriptor of sockets and messenger, if several
+  std::vector<int> of_messenger_{};  // the messenger's descriptors that are watched
   bool all_are_local_peers_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
   bool has_processor_to_poll_;
-  std::size_t status_offset_ = 0;             // in each local_peer's memory
-  node::BellWord own_word_{};                 // without local_peers
-  std::optional<node::Doorbell> own_bell_{};  // without local_peers
-  std::vector<CacheLine> own_memory_{};       // without local_peers
+  std::size_t status_offset_ = 0;  // the offset of the status page in each peer's memory
+  // The next three replace the shared memory's bell and memory on a host that shares none.
+  node::BellWord own_word_{};
+  std::optional<node::Doorbell> own_bell_{};
+  std::vector<CacheLine> own_memory_{};
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
-  std::optional<SharedPlanBoard> board_{};  // if all ranks are local_peers
+  std::optional<SharedPlanBoard> board_{};  // only if all ranks share memory
   std::function<std::optional<Failure>()> find_interruption_{};
   ReportAwaited report_awaited_{};
   CpuTransport transport_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses what carries a control message between CPUs.
+// The transport of control messages between CPUs, which chooses a path for each peer.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 
 namespace kolo::internal::session {
 
-/// Shared memory to ranks of this host; to others sockets, or MPI where there are no sockets. Lets
-/// the messenger move, which carries the data.
+/// Sends through shared memory to ranks of this host, and over sockets, or else MPI, to the others.
+/// `poll` also drives the messenger, which carries data and has no thread of its own.
 class CpuTransport : public transport::Transport {
  public:
-  /// Each of them may be null, and outlives this.
+  /// Each of the objects may be null. They outlive the transport.
   CpuTransport(Transport* mpi, transport::SocketTransport* sockets, messenger::Messenger* messenger)
       : messenger_(messenger), mpi_(mpi), network_(sockets == nullptr ? mpi : sockets) {}
 
-  /// `ranks`: those reached through `memory`, ascending; `all`: there are no others.
+  /// `ranks`: the ranks reached through `memory`, ascending. `all`: there are no other ranks.
   void use_memory(Transport& memory, std::vector<int> ranks, bool all) {
     memory_ = &memory;
     ranks_in_memory_ = std::move(ranks);
@@ -42,7 +42,8 @@ class CpuTransport : public transport::Transport {
     return (memory_ == nullptr || memory_->flushed()) &&
            (network_ == nullptr || network_->flushed());
   }
-  /// Control messages may tell why a peer's data connection has ended, so they come first.
+  /// The loss on the control connection comes first, because it has the better reason if both
+  /// connections of a peer have ended.
   [[nodiscard]] const Failure* loss() const override {
     const Failure* const loss = network_ == nullptr ? nullptr : network_->loss();
     return loss != nullptr || messenger_ == nullptr ? loss : messenger_->loss();

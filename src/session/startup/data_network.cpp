@@ -15,7 +15,7 @@
 namespace kolo::internal::session {
 namespace {
 
-/// The networks of control messages serve for data too.
+/// Listens on the interfaces that control messages use, unless the setting forbids sockets.
 std::unique_ptr<messenger::FabricListener> listen(const rendezvous::Rendezvous& world,
                                                   std::span<const HostRecord> records,
                                                   const Settings& settings) {
@@ -59,7 +59,7 @@ DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const Host
   const std::uint64_t own_machine = records[static_cast<std::size_t>(world.rank())].machine;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     reports.push_back(all[rank].report);
-    // The loopback of another machine is not its own.
+    // Another machine's loopback addresses cannot be reached from here.
     const bool same_machine = own_machine != 0 && records[rank].machine == own_machine;
     auto& usable = listener.addresses.emplace_back();
     const std::size_t count = std::min<std::size_t>(all[rank].count, HostRecord::max_addresses);

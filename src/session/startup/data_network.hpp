@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks come to have connections for data, where MPI does not carry it.
+// Connects the ranks over libfabric for data, if MPI does not carry it.
 #pragma once
 
 #include <functional>
@@ -13,16 +13,15 @@
 
 namespace kolo::internal::session {
 
-/// True if libfabric is to carry data between ranks that do not share memory. The same on all
-/// ranks.
+/// True if libfabric is to carry data between ranks that do not share memory.
 [[nodiscard]] bool chooses_fabric(Network network, bool has_mpi);
 
-/// This rank listens, and knows where the others do.
+/// This rank's listener, and the addresses at which all ranks listen.
 struct DataListener {
   std::unique_ptr<messenger::FabricListener> own{};
   std::vector<std::vector<transport::SocketAddress>> addresses{};  // by rank, the best one first
 
-  /// All ranks at once. Throws BackendError; and what `while_waiting` throws.
+  /// Collective. Throws BackendError, and the exceptions of `while_waiting`.
   [[nodiscard]] std::unique_ptr<messenger::Messenger> connect(
       const transport::Secret& secret, const std::function<void()>& while_waiting) const {
     return own->connect(addresses, secret, while_waiting);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a session that starts agree.
+// Helpers with which starting ranks exchange records and share their errors.
 #pragma once
 
 #include <cstring>
@@ -15,8 +15,9 @@
 
 namespace kolo::internal::session {
 
-/// Runs `work`; an exception becomes the `problem`, unless there is one already. A rank must not
-/// leave start-up alone: the others would wait for it in their next call.
+/// Runs `work` and stores the message of an exception in `problem`, unless it already holds one.
+/// Start-up must not throw on one rank alone, because the others would wait for that rank in their
+/// next collective call.
 template <typename Work>
 void attempt(std::string& problem, Work work) {
   try {
@@ -26,7 +27,7 @@ void attempt(std::string& problem, Work work) {
   }
 }
 
-/// As `attempt`; also the ranks that the error names.
+/// The same; also stores the ranks that the error names in `missing`.
 template <typename Work>
 void attempt(std::string& problem, MissingRanks& missing, Work work) {
   attempt(problem, [&] {
@@ -39,7 +40,7 @@ void attempt(std::string& problem, MissingRanks& missing, Work work) {
   });
 }
 
-/// One from each rank.
+/// Exchanges one record from each rank. Collective.
 template <typename Record>
 std::vector<Record> gather(rendezvous::Rendezvous& world, const Record& mine) {
   std::vector<Record> all;
@@ -51,7 +52,7 @@ std::vector<Record> gather(rendezvous::Rendezvous& world, const Record& mine) {
   return all;
 }
 
-/// Throws InvalidArgument on every rank if any has a problem.
+/// Throws InvalidArgument on every rank if any rank has a problem. Collective.
 inline void check_all_ranks(rendezvous::Rendezvous& world, const std::string& problem) {
   throw_if_any(collect_errors(gather(world, StartupReport::make(version, problem))));
 }

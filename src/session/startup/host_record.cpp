@@ -26,7 +26,7 @@ StartupErrors find_errors(std::span<const HostRecord> records) {
   std::vector<StartupReport> reports;
   for (const HostRecord& record : records) {
     reports.push_back(record.report);
-    // The settings of a rank that has a problem may not have been read.
+    // A rank with a problem may not have read its settings.
     if (record.test_ranks_per_host != first.test_ranks_per_host && !first.report.has_problem() &&
         !record.report.has_problem())
       write_string(fmt::format("KOLO_TEST_RANKS_PER_HOST is {}, on rank 0 it is {}",
@@ -107,8 +107,8 @@ Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi) {
   }
   Verdict verdict{.errors = collect_errors(starts),
                   .connection_errors = collect_errors(connections, without_connection)};
-  // Every rank has a connection for data with every other, so these reports show best who is
-  // missing.
+  // The reports on data come before those on connections: each rank needs a data connection to
+  // every other one, so these reports identify a missing rank best.
   if (verdict.errors.text.empty()) verdict.errors = collect_errors(data, without_data);
   if (has_mpi) return verdict;
   StartupErrors fatal = std::exchange(verdict.connection_errors, {});

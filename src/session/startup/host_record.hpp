@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank reports to all others when a session starts, and the verdict of all.
+// The records that the ranks exchange when a session starts, and the decisions that every rank
+// derives from them.
 #pragma once
 
 #include <array>
@@ -17,35 +18,35 @@
 
 namespace kolo::internal::session {
 
-/// Of the same size in every version, and the report comes first, so that a rank of another version
-/// is reported instead of misread.
+/// The first record of a rank. Its size is the same in every version and the report comes first, so
+/// that a rank of another version is reported instead of misread.
 struct alignas(1024) HostRecord {
   static constexpr std::size_t max_addresses = 8;
 
   StartupReport report{};
 
-  // Rank 0's values hold for all.
-  std::uint64_t session = 0;  // no earlier session had this number
+  // All ranks use rank 0's values of the next four.
+  std::uint64_t session = 0;  // a random number, so that no earlier session had it
   transport::Secret secret{};
   std::int64_t peer_timeout_ns = 0;
   Network network{};
 
-  // The same on all ranks, or the session does not start.
+  // The session starts only if this is the same on all ranks.
   std::int64_t test_ranks_per_host = 0;
 
   std::array<char, 64> host{};
-  std::uint64_t machine = 0;  // ranks with the same one have the same loopback; 0: not known
+  std::uint64_t machine = 0;  // equal numbers: the ranks share a loopback interface; 0: unknown
   std::int32_t lowest_rank_of_host = 0;
   CpuOperations cpu_operations{};
-  std::int32_t max_tag = 0;   // of MPI
-  std::uint64_t inbox = 0;    // for the others' memory; 0: this rank has none to share
-  bool wants_sockets = true;  // between hosts
+  std::int32_t max_tag = 0;   // the highest tag of this rank's MPI
+  std::uint64_t inbox = 0;    // receives the other ranks' memory; 0: this rank shares none
+  bool wants_sockets = true;  // allows sockets between hosts
   std::uint32_t address_count = 0;
-  std::array<transport::SocketAddress, max_addresses> addresses{};  // where it can be called
+  std::array<transport::SocketAddress, max_addresses> addresses{};  // where this rank listens
 };
 static_assert(sizeof(HostRecord) == 1024 && std::is_trivially_copyable_v<HostRecord>);
 
-/// `records` by rank, here and below: what keeps the session from starting.
+/// The errors that keep the session from starting. Here and below, `records` is indexed by rank.
 [[nodiscard]] StartupErrors find_errors(std::span<const HostRecord> records);
 
 /// Why the ranks of `rank`'s host cannot share memory, according to their records; empty if they
@@ -53,48 +54,50 @@ static_assert(sizeof(HostRecord) == 1024 && std::is_trivially_copyable_v<HostRec
 [[nodiscard]] std::string why_no_memory(std::span<const HostRecord> records,
                                         const Topology& topology, int rank);
 
-/// Which ranks share memory with their hosts, when all have tried.
+/// The ranks that share memory with their hosts, after all ranks have tried to.
 struct MemoryVerdict {
-  StartupErrors errors{};              // the session cannot start
-  std::vector<std::string> reasons{};  // by rank: why it shares none; empty: it does
+  StartupErrors errors{};              // not empty: the session cannot start
+  std::vector<std::string> reasons{};  // by rank: why the rank shares no memory; empty: it does
 
   [[nodiscard]] bool shared_by(int rank) const {
     return reasons[static_cast<std::size_t>(rank)].empty();
   }
-  /// For each rank, the lowest of those that share memory with it: itself, if none do.
+  /// For each rank, the lowest rank that shares memory with it, which may be the rank itself.
   [[nodiscard]] std::vector<int> sharing_node_of(const Topology& topology) const;
 };
 
-/// `reports`: by rank, the problem with its memory.
+/// Decides for each host: its ranks share memory only if all of them can. `reports`: for each rank,
+/// the problem with its memory.
 [[nodiscard]] MemoryVerdict judge_memory(std::span<const HostRecord> records,
                                          std::span<const StartupReport> reports,
                                          const Topology& topology);
 
-/// Without MPI: what the ranks need it for. `needs_network`: some of them do not share memory.
+/// The errors of a session without MPI whose settings need MPI. `needs_network`: some ranks do not
+/// share memory.
 [[nodiscard]] StartupErrors find_needs_of_mpi(std::span<const HostRecord> records,
                                               bool needs_network);
 
-/// Where each rank listens for data.
+/// The addresses at which a rank listens for data.
 struct DataAddresses {
   StartupReport report{};
   std::uint32_t count = 0;
   std::array<transport::SocketAddress, HostRecord::max_addresses> addresses{};
 };
 
-/// The result of a rank's setup after memory was judged. With MPI, a session can do without
+/// The results of a rank's setup after `judge_memory`. With MPI, a session can start without
 /// `connections`.
 struct SetupReport {
   StartupReport start{};
-  StartupReport data{};         // connections that libfabric makes
-  StartupReport connections{};  // for control messages
+  StartupReport data{};         // the connections over libfabric
+  StartupReport connections{};  // the sockets for control messages
   MissingRanks without_data{};
   MissingRanks without_connection{};
 };
 
-/// What all ranks do alike when they know how each has fared.
+/// The common decision of all ranks, derived from the same reports.
 struct Verdict {
-  StartupErrors errors{};             // the session cannot start
-  StartupErrors connection_errors{};  // no sockets between hosts; no errors without MPI
+  StartupErrors errors{};             // not empty: the session cannot start
+  StartupErrors connection_errors{};  // not empty: it starts with MPI in place of sockets
 };
 
 [[nodiscard]] Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi);

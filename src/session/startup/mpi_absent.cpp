@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What takes the place of MPI in a build without it: nothing asks for a session over MPI.
+// The functions of job/mpi_environment.cpp and startup/over_mpi.cpp for a build without MPI. Such a
+// build never chooses a session over MPI.
 #include "kolo/error.hpp"
 #include "session/job/mpi_environment.hpp"
 #include "session/startup/over_mpi.hpp"

@@ -11,7 +11,8 @@
 namespace kolo::internal::session {
 namespace {
 
-/// Each communicator carries nothing else.
+/// Two duplicated communicators, one for control messages and one for data, so that no receive
+/// matches a message of the other kind or of the program.
 class Communicators : public OverMpi {
  public:
   explicit Communicators(const MpiRendezvous& world)

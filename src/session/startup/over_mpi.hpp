@@ -23,14 +23,14 @@ class OverMpi {
   virtual ~OverMpi() = default;
 
   [[nodiscard]] virtual transport::Transport& control() = 0;
-  /// To be called once, when `max_tag` is the same on all ranks. `afterwards` as for MpiActivity.
-  /// The result must not outlive this.
+  /// Call it once, when `max_tag` is the same on all ranks. `afterwards` as for MpiActivity. The
+  /// result must not outlive this object.
   [[nodiscard]] virtual std::unique_ptr<messenger::Messenger> carry_data(
       std::chrono::nanoseconds afterwards) const = 0;
-  /// Never frees the communicators, because requests on them may never complete.
+  /// Gives up the communicators without freeing them: requests on them may never complete.
   virtual void leak() = 0;
 
-  int max_tag = 0;  // as for MpiMessenger
+  int max_tag = 0;  // the highest tag that MpiMessenger may use
 };
 
 /// Collective over all ranks, after `MpiEnvironment::start`. Throws as `start_engine`.

@@ -32,7 +32,8 @@ namespace {
 
 using rendezvous::Rendezvous;
 
-/// Numbers the files of an elastic job's sessions, so that each session keeps those before it.
+/// The path for this session's file. From the second session of an elastic job on, it contains the
+/// session's number, so that a session does not overwrite earlier files.
 std::string path_of_session(const std::string& path) {
   const JobMembership& job = this_job().membership;
   const bool is_first = !job.is_elastic() || job.generation() == 1;
@@ -44,18 +45,19 @@ struct Preparation {
   Settings settings{};
   HostRecord record{};
   std::optional<node::OwnMemory> memory{};
-  std::string no_memory{};     // why there is none
-  std::string no_addresses{};  // why the interfaces cannot be used, if that was no choice of ours
+  std::string no_memory{};     // why `memory` is empty
+  std::string no_addresses{};  // why there are no listeners, if the session may not need them
   transport::Listeners listeners{std::vector<transport::SocketAddress>()};
 };
 
-/// Only the lowest rank of a host is called: the others are leaves of the tree.
+/// Opens the listeners for control messages. Only the lowest rank of a host listens, because the
+/// others are leaves of the tree, which nobody calls.
 void open_listeners(Preparation& own, const LocalPosition& position, int size,
                     std::string& problem) {
   const ControlInterface& interface = own.settings.control_interface;
   own.record.wants_sockets = !refuses_sockets(interface);
   if (!own.record.wants_sockets) return;
-  // On a single host they are used only if its memory cannot be.
+  // On a single host, sockets are only the fallback if its ranks cannot share memory.
   const bool several_hosts = position.local_size < size;
   const bool needed = several_hosts || interface.explicit_choice;
   attempt(needed ? problem : own.no_addresses, [&] {
@@ -82,7 +84,7 @@ void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   });
 }
 
-/// Rank 0's part, which holds for all.
+/// Writes the values of rank 0 that all ranks use.
 void fill_terms(const Settings& settings, HostRecord& record) {
   std::random_device random;
   record.session = (std::uint64_t{random()} << 32) | random();
@@ -90,7 +92,8 @@ void fill_terms(const Settings& settings, HostRecord& record) {
   record.peer_timeout_ns = settings.peer_timeout.count();
 }
 
-/// `mpi`: null without it.
+/// Makes the preparations. They do not throw: a problem goes into the record, so that all ranks
+/// learn of it. `mpi`: null in a session without MPI.
 Preparation prepare(Rendezvous& world, const SessionOptions& options, const OverMpi* mpi) {
   Preparation own;
   HostRecord& record = own.record;
@@ -110,7 +113,7 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options, const Over
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   record.network = own.settings.network;
   if (position.local_size < world.size() && chooses_fabric(record.network, mpi != nullptr))
-    attempt(problem, [&] {  // while the rest is prepared
+    attempt(problem, [&] {  // starts the search early, since it goes on during the rest
       messenger::find_fabric(own.settings.fabric_provider);
     });
   if (problem.empty()) {
@@ -140,7 +143,8 @@ struct SharedMemorySetup {
   MemoryVerdict verdict{};
 };
 
-/// Collective. Throws InvalidArgument on every rank if one cannot do without memory.
+/// Collective. Throws InvalidArgument on every rank if one rank requires shared memory
+/// (`cpu_operations=shm`) and cannot have it.
 SharedMemorySetup set_up_memory(Rendezvous& world, std::span<const HostRecord> records,
                                 const Topology& topology, Preparation& own) {
   SharedMemorySetup setup;
@@ -159,22 +163,22 @@ SharedMemorySetup set_up_memory(Rendezvous& world, std::span<const HostRecord> r
       judge_memory(records, gather(world, StartupReport::make(version, problem)), topology);
   throw_if_any(setup.verdict.errors);
   if (!setup.verdict.shared_by(topology.rank)) {
-    // Sockets may need the descriptors.
+    // Freed now, because the sockets may need the file descriptors.
     setup.local_peers.reset();
     own.memory.reset();
   }
   return setup;
 }
 
-/// Some ranks do not share memory. The same on all ranks.
+/// True if some ranks do not share memory. The same on all ranks.
 bool needs_network(const Topology& topology, const MemoryVerdict& memory) {
   return topology.size > 1 &&
          !(memory.shared_by(topology.rank) && topology.local_size == topology.size);
 }
 
-/// The rest of what a rank needs, as far as it could be made.
+/// The remaining resources of a rank. Missing ones are listed in `report`.
 struct Setup {
-  std::optional<Connections> connections{};        // none: sockets are not wanted
+  std::optional<Connections> connections{};        // empty: the session uses no sockets
   std::unique_ptr<messenger::Messenger> fabric{};  // null: MPI or memory carries data
   std::shared_ptr<diagnostics::Timeline> timeline{};
   SetupReport report{};
@@ -186,7 +190,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   const bool has_network = needs_network(topology, memory);
   std::string no_connections;
   std::string no_data;
-  // The same on all ranks.
+  // All ranks decide alike, since the records are the same everywhere.
   if (has_network && std::ranges::all_of(records, &HostRecord::wants_sockets)) {
     setup.connections.emplace();
     attempt(no_connections, [&] {
@@ -210,8 +214,8 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   return setup;
 }
 
-/// Null if there are to be no sockets. A silence counts from now on, so a session that waits for
-/// its slowest rank must not have them yet.
+/// The transport over the connections; null without connections. The peers' timeouts begin here, so
+/// it is made only when the session no longer waits for its slowest rank.
 std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first,
                                                          std::optional<Connections> connections) {
   if (!connections) return nullptr;
@@ -221,7 +225,8 @@ std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first
                                .peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
 }
 
-/// The lowest rank of a host speaks for it. A host that does without on request is no surprise.
+/// Logs on the lowest rank of a host that the host shares no memory: a warning, unless a setting
+/// asks for that.
 void log_memory(std::span<const HostRecord> records, const Topology& topology,
                 const MemoryVerdict& verdict) {
   if (verdict.shared_by(topology.rank) || topology.local_rank != 0 || topology.local_size < 2)
@@ -259,7 +264,8 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
                                     memory.verdict.sharing_node_of(topology));
 }
 
-/// Has the session ask the job's server for interruptions, and report awaited ranks to it.
+/// Connects the session to the job's server: it checks for interruptions, and reports awaited
+/// ranks.
 void watch_membership(CpuLinks& links) {
   links.watch([] { return this_job().membership.find_interruption(); },
               [](const RankSet& ranks, const std::string& reason) {
@@ -269,10 +275,11 @@ void watch_membership(CpuLinks& links) {
 
 }  // namespace
 
-// The ranks agree four times: on their records, on who shares memory, on the connections between
-// them, and on the end of the start-up; and on where they listen, if libfabric carries data.
-// Between two agreements a rank works by itself or with others over sockets that time out, and
-// keeps an error for the next agreement.
+// The ranks exchange their results at four points: their records, the outcome of sharing memory,
+// the outcome of connecting, and the outcome of making the engine. If libfabric carries data, they
+// also exchange the addresses at which they listen. All ranks derive the same decision from each
+// exchange, so either all of them throw or none does. Between two exchanges a rank works alone, or
+// with other ranks over sockets that time out, and keeps an error for the next exchange.
 std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& arguments,
                                      std::unique_ptr<OverMpi> mpi) {
   const bool has_mpi = mpi != nullptr;
@@ -298,7 +305,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
 
-  CpuLinks* links = nullptr;  // the engine's
+  CpuLinks* links = nullptr;  // owned by the engine
   std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
@@ -308,7 +315,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
                                       std::move(made), arguments.gpu_libraries);
   });
 
-  // From here on a rank needs nothing that it may not get.
+  // After this check, no step can fail on one rank alone.
   check_all_ranks(world, problem);
   world.settle();
   if (!has_mpi) watch_membership(*links);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session comes to be.
+// Starts a session together with the other ranks.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace kolo::internal::session {
 
-/// What `init` was given.
+/// The arguments of `init`.
 struct StartArguments {
   int argc = 0;
   char** argv = nullptr;
-  std::shared_ptr<const GivenCommunicator> communicator{};  // null: all ranks
+  std::shared_ptr<const GivenCommunicator> communicator{};  // null: all ranks of the job
   SessionOptions options{};
   GpuLibraries gpu_libraries{};
 };
 
-/// Collective over the ranks of `world`. Without `mpi` the session neither initializes MPI nor
-/// calls it; between hosts, libfabric carries data. Throws InvalidArgument on every rank if one
-/// cannot start, and what `world` throws. `arguments.communicator` is ignored.
+/// Collective over the ranks of `world`. If `mpi` is null, the session does not call MPI, and
+/// libfabric carries data between hosts. Throws InvalidArgument on every rank if one rank cannot
+/// start, and the exceptions of `world`. Ignores `arguments.communicator`.
 [[nodiscard]] std::shared_ptr<Engine> start_engine(rendezvous::Rendezvous& world,
                                                    const StartArguments& arguments,
                                                    std::unique_ptr<OverMpi> mpi = nullptr);

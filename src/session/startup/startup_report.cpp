@@ -12,8 +12,9 @@
 namespace kolo::internal::session {
 namespace {
 
-/// Processors of other architectures round schedules differently and make other NaNs, so that ranks
-/// would not keep the same bits.
+/// The processor architecture, as part of the version. Ranks of different architectures cannot
+/// share a session: they round schedules differently and produce other NaNs, so their bits would
+/// diverge.
 #if defined(__x86_64__)
 constexpr std::string_view architecture = " for x86-64";
 #elif defined(__aarch64__)
@@ -32,8 +33,8 @@ std::string prefix_of(const RankSet& ranks) {
   return (ranks.count() == 1 ? "rank " : "ranks ") + to_string(ranks) + ": ";
 }
 
-/// Of one rank; empty if it has none. Another version's problem may have another
-/// meaning, so the version is reported instead.
+/// The problem of one rank; empty if there is none. For a rank of another version, the difference
+/// is reported instead, because that version's text may have another meaning.
 std::string problem_of(const StartupReport& report, const StartupReport& first) {
   if (report.version != first.version)
     return "runs Kolo " + read_string(report.version) + ", rank 0 runs " +
@@ -41,7 +42,7 @@ std::string problem_of(const StartupReport& report, const StartupReport& first) 
   return read_string(report.problem);
 }
 
-/// (a, b): a misses b.
+/// Pairs (a, b) of ranks: a has no connection to b.
 using Pairs = std::set<std::pair<int, int>>;
 
 Pairs read_pairs(std::span<const MissingRanks> missing) {

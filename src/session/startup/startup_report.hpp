@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of a rank on its own start-up, and the errors that all ranks derive from the reports.
+// The ranks' reports on their own start-up, and the errors that all ranks derive from them.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 
 namespace kolo::internal::session {
 
-/// Strings of a fixed size end with a zero or with their room; what has no room is cut off.
+/// Writes a string into an array of fixed size: cut off to fit, and zero-terminated.
 void write_string(std::string_view text, std::span<char> into);
 [[nodiscard]] std::string read_string(std::span<const char> from);
 
-/// The same bytes in every version, so that versions recognize each other.
+/// Has the same layout in every version, so that ranks of different versions recognize each other.
 struct StartupReport {
   std::array<char, 32> version{};
   std::array<char, 480> problem{};  // empty: none
@@ -25,8 +25,8 @@ struct StartupReport {
   [[nodiscard]] bool has_problem() const { return problem.front() != '\0'; }
 };
 
-/// Ranks that one rank has no connection with, or has heard nothing from. Those beyond the room are
-/// left out.
+/// The ranks that one rank has no connection to, or has heard nothing from. Ranks beyond
+/// `max_count` are left out.
 struct MissingRanks {
   static constexpr std::size_t max_count = 64;
 
@@ -36,27 +36,28 @@ struct MissingRanks {
   [[nodiscard]] static MissingRanks of(std::span<const int> ranks);
 };
 
-/// The same on all ranks. Empty if no rank has a problem.
+/// The errors of all ranks, the same on each of them. Empty if no rank has a problem.
 struct StartupErrors {
   std::vector<int> ranks{};
-  std::string text{};  // names the ranks
+  std::string text{};  // the problems, each with its ranks
 };
 
-/// `reports` by rank, at least one: all that have a problem or run another version than rank 0.
+/// The errors of the ranks that have a problem or run another version than rank 0. `reports`: by
+/// rank, not empty.
 [[nodiscard]] StartupErrors collect_errors(std::span<const StartupReport> reports);
 
-/// Who is to blame for connections that are missing, as both of their ends may report. `missing`:
-/// by rank. If two ranks miss each other, reports of one side alone are left out: these ranks only
-/// wait for such a pair. Then, again and again, the rank that is missed most is blamed, the highest
-/// of several, and its connections count no more. The highest is the newest of an elastic job.
+/// The ranks to blame for missing connections. `missing`: by rank; either end of a connection may
+/// report it. If some ranks miss each other mutually, one-sided reports are ignored, because those
+/// ranks only waited for a rank of such a pair. The search is greedy: it blames the rank with the
+/// most missing connections, removes these, and repeats. Ties go to the highest rank, which is the
+/// newest one of an elastic job.
 [[nodiscard]] std::vector<int> find_unreachable(std::span<const MissingRanks> missing);
 
-/// Blames the unreachable ranks; the text has all reports. Where no rank is missing, as
-/// `collect_errors`.
+/// The same, but if ranks are unreachable, `ranks` lists only these. The text has all reports.
 [[nodiscard]] StartupErrors collect_errors(std::span<const StartupReport> reports,
                                            std::span<const MissingRanks> missing);
 
-/// Throws InvalidArgument if there are any.
+/// Throws InvalidArgument if there are errors.
 void throw_if_any(const StartupErrors& errors);
 
 }  // namespace kolo::internal::session
