@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints in a directory. Does not communicate: only rank 0 uses it.
+// The checkpoints in a directory. Does not communicate with other ranks.
 #pragma once
 
 #include <cstdint>
