@@ -72,7 +72,7 @@ Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
       .make_tensor();
 }
 
-// Starts an alltoall. `splits` has the same meaning as in AlltoallCall.
+// Starts an alltoall. `splits` becomes the `counts` of AlltoallCall.
 Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>* splits,
                           const AlltoallOptions& options) {
   const Tensor source = source_of(tensor, options.name);

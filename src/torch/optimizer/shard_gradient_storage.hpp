@@ -79,7 +79,7 @@ class ShardGradientStorage : public TorchGradientStorage {
     std::deque<Round> rounds{};  // one for each round of the pass
     Left left = Left::nothing;   // as the gradient of the whole parameter
     ::torch::Tensor placeholder{};
-    std::int64_t version = unknown;  // of the tensor that was left, at that time
+    std::int64_t version = unknown;  // version of that tensor when it was left
   };
 
   [[nodiscard]] State& state_of(std::size_t slot);
