@@ -33,8 +33,8 @@ double mean(double sum, double count) {
 
 // The sums of these numbers over the ranks show whether all ranks have the same names: the two
 // halves of a 32-bit checksum, their squares, and 1 to count the ranks, since ranks that have
-// joined take no part. f64 adds such small integers exactly, so the numbers travel with the metrics
-// and need no collective of their own.
+// joined take no part. f64 adds integers of this size exactly, so the numbers travel with the
+// metrics and need no collective of their own.
 std::vector<double> fingerprint(const std::vector<std::string>& names) {
   const std::uint32_t checksum = crc32(joined(names));
   const double high = checksum >> 16;

@@ -53,7 +53,8 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
     load_state(optimizer, kept);
   } else if (!state_->loaded.empty()) {
     auto& groups = optimizer.param_groups();
-    std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;  // newer, perhaps
+    // The program may have changed the options since the state was loaded, so they are put back.
+    std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;
     options.reserve(groups.size());
     for (const auto& group : groups) options.push_back(group.options().clone());
     load_optimizer(state_->loaded, optimizer, state_->shards.get());

@@ -58,7 +58,7 @@ void ShardGradientStorage::sync_with_module(std::size_t slot) {
   } else if (has_placeholder(slot)) {
     sync_placeholder(slot);
   } else if (state.left == Left::placeholder) {
-    sum.reset();  // another gradient takes its place
+    sum.reset();  // the program has set another gradient
   } else if (state.version != unknown && gradient._version() != state.version &&
              is_zero(gradient)) {
     sum.zero_();

@@ -42,8 +42,10 @@ struct ShardedReducer::State {
   void keep_undivided(const Optimizer& optimizer);
   /// Puts the parameters back, without gradients and state.
   void reunite(Optimizer& optimizer);
+  /// Collective. Throws Mismatch if a rank of the set has joined. Divided gradients need no check,
+  /// because their reducescatter throws.
   void require_all_ranks();
-  /// Gives the shards the gradients of the whole parameters, in their memory.
+  /// Gives each shard its elements of the whole gradient, in the memory of that gradient.
   void share_gradients();
   /// Collective. Gathers the stepped shards into the whole parameters. A rank that skips its step
   /// gathers nothing under the same name, so that the ranks that step get Mismatch.

@@ -43,7 +43,7 @@ class NeedsAllreduce {};
 /// If ranks have joined and an operation is undefined without them, all other ranks get the same
 /// Mismatch. They then reduce the whole bucket by an allreduce, under the next number.
 ///
-/// No function throws, except `start`. Not thread-safe.
+/// No function throws, except `start` and `refuse`. Not thread-safe.
 class HookChain {
  public:
   struct Calls {
@@ -95,7 +95,7 @@ class HookChain {
   Calls calls_;
   std::vector<HookStages::Stage> stages_;  // each owns the memory of its operation
   std::size_t next_ = 0;
-  int operations_ = 0;  // submitted
+  int operations_ = 0;  // number of submitted ones
   bool refused_ = false;
   std::string thrown_;
   std::exception_ptr error_{};

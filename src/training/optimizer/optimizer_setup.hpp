@@ -32,8 +32,8 @@ constexpr const char* sharded_subject = "ShardedOptimizer";
 /// parameter names.
 KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options, const char* subject);
 
-/// Throws InvalidArgument for a parameter's name that is too long for its operation, which adds to
-/// it. Checked at construction, because other ranks might wait if a step threw.
+/// Throws InvalidArgument for a parameter's name that is too long: the name of its operation is
+/// longer still. Checked at construction, because other ranks might wait if a step threw.
 KOLO_EXPORT void require_short(const std::string& name, const char* subject);
 
 /// Throws InvalidArgument, naming two gradients, if they share memory: operations that are pending

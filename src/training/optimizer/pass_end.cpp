@@ -144,6 +144,7 @@ void PassReducer::proceed(int phase) noexcept {
 }
 
 void PassReducer::finish() noexcept {
+  // The first operation of each hook was submitted together with its bucket.
   for (int operations = 2; reach_hooks(operations); ++operations) {
   }
   submit_hook_status();

@@ -16,7 +16,7 @@
 namespace kolo::internal {
 
 /// Runs the hook for the buckets of a pass, and tells the other ranks at the end of the pass
-/// whether it has thrown. Does nothing without a hook.
+/// whether the hook has thrown. Does nothing without a hook.
 class PassHooks {
  public:
   /// Throws InvalidArgument if another optimizer uses the hook.
