@@ -35,8 +35,8 @@ Autocast::Autocast(::torch::Device device, ::torch::ScalarType dtype, bool enabl
   at::autocast::increment_nesting();
 }
 
-// Converted parameters are kept for the next operation that uses them. A step changes parameters,
-// so the outermost guard forgets them.
+// LibTorch keeps converted parameters in a cache for the next operation that uses them. A step
+// changes parameters, so the outermost guard clears the cache.
 Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   set_autocast_state(type_, {was_enabled_, old_dtype_});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For LibTorch from 2.4 on.
+// Implements autocast_state.hpp for LibTorch 2.4 and later.
 #include "torch/autocast_state.hpp"
 
 #include <ATen/autocast_mode.h>

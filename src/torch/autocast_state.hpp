@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This thread's autocast state for a type of device, whose functions differ between versions of
-// LibTorch.
+// The autocast state of this thread for a type of device. Versions of LibTorch have different
+// functions for it.
 #pragma once
 
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
@@ -15,7 +15,7 @@ struct AutocastState {
   c10::ScalarType dtype;
 };
 
-/// `type` is that of CPUs or GPUs.
+/// Returns and sets the state. `type` is CPU or CUDA.
 [[nodiscard]] AutocastState autocast_state(c10::DeviceType type);
 void set_autocast_state(c10::DeviceType type, const AutocastState& state);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For LibTorch before 2.4, which has functions for each type of device.
+// Implements autocast_state.hpp for LibTorch before 2.4, which has separate functions for each type
+// of device.
 #include "torch/autocast_state.hpp"
 
 #include <ATen/autocast_mode.h>

@@ -46,8 +46,9 @@ Tensor sum_over_ranks(const Tensor& values, const ProcessSet& set) {
   return allreduce(values, AllreduceOptions{.op = ReduceOp::sum, .process_set = set});
 }
 
-// The sums are derived from mean and variance, because adding f32 squares directly loses the
-// variance where the mean is large.
+// The sums and the sums of squares of this rank's values per channel, and their count. The sums are
+// derived from mean and variance, because adding f32 squares directly loses the variance where the
+// mean is large.
 Tensor sums_and_count(const Tensor& input) {
   const std::int64_t channels = input.size(1);
   const double count = channels == 0 ? 0.0 : static_cast<double>(input.numel() / channels);
@@ -60,7 +61,7 @@ Tensor sums_and_count(const Tensor& input) {
   return at::cat({mean * count, squares, at::full({1}, count, options)});
 }
 
-// The values besides tensors that backward needs from forward.
+// The values that backward needs from forward, besides tensors.
 struct SavedValues : ::torch::CustomClassHolder {
   SavedValues(double of_count, double of_eps, ProcessSet of_set)
       : count(of_count), eps(of_eps), set(std::move(of_set)) {}

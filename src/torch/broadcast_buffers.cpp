@@ -26,7 +26,7 @@ using namespace internal;
 namespace {
 
 constexpr const char* buffers_operation = "kolo.broadcast_buffers";
-constexpr std::int64_t slice_alignment = 16;  // of any dtype
+constexpr std::int64_t slice_alignment = 16;  // enough for any dtype
 
 /// The buffers of one device, one after another in memory.
 struct PackedBuffers {
@@ -44,7 +44,7 @@ struct PackedBuffers {
     bytes += (length + slice_alignment - 1) / slice_alignment * slice_alignment;
   }
 
-  /// Where buffer number `i` is in the memory.
+  /// The part of the memory that holds buffer number `i`.
   [[nodiscard]] ::torch::Tensor slice(std::size_t i) const {
     auto* const begin = static_cast<std::byte*>(memory.data_ptr()) + offsets[i];
     return at::from_blob(begin, buffers[i].sizes(), buffers[i].options());
@@ -68,7 +68,7 @@ std::vector<Item> items_of(const NamedParameters& buffers) {
   return items;
 }
 
-// Of names, dtypes and shapes: FNV-1a (Fowler, Noll and Vo).
+// The FNV-1a hash (Fowler, Noll and Vo) of names, dtypes and shapes.
 std::uint64_t digest_of(const std::vector<Item>& items) {
   std::uint64_t digest = 0xcbf29ce484222325U;
   const auto mix = [&](const std::string& text) {
@@ -82,8 +82,8 @@ std::uint64_t digest_of(const std::vector<Item>& items) {
   return digest;
 }
 
-// In the order in which the devices first appear, which is that of the names and so the same on all
-// ranks, even if GPU indices differ.
+// Packs the buffers by device, in the order in which the devices first appear. This order follows
+// the names, so it is the same on all ranks, even if GPU indices differ.
 std::vector<PackedBuffers> pack(const NamedParameters& buffers, bool fill) {
   std::vector<PackedBuffers> packs;
   for (const auto& [name, buffer] : buffers) {
@@ -109,7 +109,8 @@ void submit(std::vector<PackedBuffers>& packs, int root, const ProcessSet& set) 
   }
 }
 
-// The maximum of a number and of its complement tells all ranks whether all have the same number.
+// The maxima of a number and of its complement over the ranks are complements of each other if and
+// only if all ranks have the same number.
 bool all_have(std::uint64_t number, const ProcessSet& set) {
   std::array<std::uint64_t, 2> both{number, ~number};
   allreduce(both, {.name = buffers_operation, .op = ReduceOp::max, .process_set = set});
@@ -123,7 +124,8 @@ void broadcast_buffers(::torch::nn::Module& module, int root, const ProcessSet& 
   const NamedParameters buffers = distinct_buffers(module);
   const std::vector<Item> items = items_of(buffers);
   const at::NoGradGuard no_grad;
-  // Agreed before anything is sent: an operation that only some ranks submit would stay pending.
+  // The ranks agree before anything is sent: an operation that only some ranks submit would stay
+  // pending.
   if (!all_have(digest_of(items), set))
     require_agreement(buffers_operation, "The buffers", items, set);
   std::vector<PackedBuffers> packs = pack(buffers, /*fill=*/rank() == root);

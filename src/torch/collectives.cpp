@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives in place, and asynchronous ones: those that autograd does not record.
+// The collectives that autograd does not record: in-place and asynchronous ones.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include "kolo/collectives.hpp"
@@ -56,8 +56,8 @@ Tensor copy_of(const Tensor& tensor, const std::string& name) {
   return tensor.detach().clone(at::MemoryFormat::Contiguous);
 }
 
-// A tensor for this rank's rows of the reduced source. It keeps the source alive, and the future
-// keeps the tensor, so both outlive the operation.
+// Makes a tensor for this rank's rows of the reduced source. The tensor keeps the source alive, and
+// the future keeps the tensor, so both outlive the operation.
 Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
   if (source.dim() == 0) {
     throw InvalidArgument("'" + options.name + "': a scalar has no rows to scatter", options.name);
@@ -72,7 +72,7 @@ Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
       .make_tensor();
 }
 
-// `splits` as for AlltoallCall.
+// Starts an alltoall. `splits` becomes the `counts` of AlltoallCall.
 Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>* splits,
                           const AlltoallOptions& options) {
   const Tensor source = source_of(tensor, options.name);

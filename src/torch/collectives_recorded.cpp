@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synchronous collectives out of place, which autograd records. A group is one operation in
-// forward, and one per tensor that requires a gradient in backward.
+// The collectives that autograd records: synchronous ones out of place. A group is one operation in
+// forward. In backward, each tensor that requires a gradient has an operation of its own.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include "kolo/collectives.hpp"
@@ -66,20 +66,20 @@ Tensor recorded(const Tensor& input, const TensorFunction& forward,
   return forward(input);
 }
 
-// `result` is the result of the group's operation for `tensor`.
+// Records a member of a group. `result` is the result of the group's operation for `tensor`.
 Tensor recorded_member(const Tensor& tensor, const Tensor& result, const TensorFunction& backward) {
   return recorded(
       tensor, [&result](const Tensor&) { return result; }, backward);
 }
 
-// The options of the operation in backward; each member of a group has its own.
+// The options of the operation in backward. Each member of a group has an operation of its own.
 template <typename Options, typename... Member>
 Options backward_options(Options options, Member... member) {
   if (!options.name.empty()) options.name += (".backward" + ... + ('.' + std::to_string(member)));
   return options;
 }
 
-// Gradients of operations. `back` holds the options for backward.
+// The next functions make the gradients of operations. `back` holds the options for backward.
 
 void require_gradient(ReduceOp op, const std::string& name) {
   if (op == ReduceOp::average || op == ReduceOp::sum) return;
@@ -94,7 +94,8 @@ TensorFunction allreduce_gradient(const AllreduceOptions& back) {
   };
 }
 
-// `shape` is the shape of this rank's input. `rows` are the rows of each member of the set, known
+// Sums the gradients of all ranks, and takes the rows that this rank contributed. `shape` is the
+// shape of this rank's input. `rows` holds the number of rows from each member of the set, known
 // when backward runs.
 TensorFunction allgather_gradient(const AllgatherOptions& back, const RowCounts& shape,
                                   std::shared_ptr<const RowCounts> rows) {
@@ -118,8 +119,8 @@ TensorFunction reducescatter_gradient(const ReducescatterOptions& back) {
   };
 }
 
-// `make_call(source, result)` describes the operation. The result is a new tensor of the source's
-// shape.
+// Runs and records an operation whose result is a new tensor of the source's shape.
+// `make_call(source, result)` describes the operation.
 template <typename MakeCall>
 Tensor recorded_out_of_place(const Tensor& tensor, const std::string& name,
                              const MakeCall& make_call, const TensorFunction& backward) {
@@ -135,7 +136,7 @@ Tensor recorded_out_of_place(const Tensor& tensor, const std::string& name,
   return recorded(tensor, forward, backward);
 }
 
-// `start` starts the alltoall of an input.
+// Records an alltoall. `start` starts the alltoall of an input.
 template <typename Start>
 Received recorded_exchange(const Tensor& tensor, const AlltoallOptions& options,
                            const Start& start) {

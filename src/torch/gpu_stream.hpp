@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch's CUDA streams, which Kolo must order its own work with. CMake builds
+// The CUDA streams of LibTorch, with which Kolo must order its own work. CMake builds either
 // `gpu_stream_cuda.cpp` or `gpu_stream_absent.cpp`.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace kolo::internal {
 /// backward. Null if LibTorch or Kolo has no CUDA: GPU tensors are never accepted then.
 [[nodiscard]] CUstream_st* gpu_stream(const ::torch::Device& gpu);
 
-/// As at::empty, for GPU memory that is first written on the thread's current stream
+/// Like at::empty, for GPU memory that is first written on the thread's current stream
 /// (`CudaStreamScope`) and then used on `user`. LibTorch's allocator reuses the memory only when
 /// both streams have finished with it.
 [[nodiscard]] ::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,

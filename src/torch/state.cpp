@@ -37,7 +37,7 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
     require_writable(tensor, name);
     items.push_back({name, describe(tensor)});
   }
-  // Before the first broadcast, so that after a mismatch no tensor has changed.
+  // The ranks agree before the first broadcast, so that after a mismatch no tensor has changed.
   require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
 
   const at::NoGradGuard no_grad;
@@ -73,8 +73,8 @@ void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
   require_agreement("kolo.optimizer_state", "The optimizers", items, set);
 }
 
-// `save` runs on the root, `load` on the other ranks. A failure on any rank is shared at once: the
-// ranks that succeeded would otherwise wait for the failed one in their next collective.
+// Runs `save` on the root and `load` on the other ranks. A failure on any rank is shared at once:
+// the ranks that succeeded would otherwise wait for the failed rank in their next collective.
 void broadcast_state(const std::string& function, const std::function<StateDict()>& save,
                      const std::function<void(const StateDict&)>& load, int root,
                      const BroadcastOptions& options) {

@@ -34,7 +34,7 @@ std::shared_ptr<SyncBatchNormImpl> synchronized_form_of_any(const nn::Module& mo
   return form;
 }
 
-// Null if the module is not a batch normalization.
+// The synchronized form of a batch normalization; null for any other module.
 std::shared_ptr<SyncBatchNormImpl> synchronized_form_of(const nn::Module& module,
                                                         const ProcessSet& set) {
   return synchronized_form_of_any<nn::BatchNorm1d, nn::BatchNorm2d, nn::BatchNorm3d>(module, set);
@@ -72,7 +72,8 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
                                               is_training() || !options.track_running_stats(),
                                               factor, options.eps());
   }
-  // Not recorded: `normalize` puts the dependence on the statistics into its own gradient.
+  // Autograd does not record the statistics: the gradient of `normalize` includes the dependence on
+  // them.
   const BatchStatistics statistics = [&] {
     const at::NoGradGuard no_grad;
     return batch_statistics(input, set_);

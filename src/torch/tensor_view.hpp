@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views of LibTorch's tensors.
+// Views of the tensors of LibTorch, and the checks that tensors need before an operation.
 #pragma once
 
 #include <torch/types.h>
@@ -12,17 +12,18 @@
 
 namespace kolo::internal {
 
-/// For messages: "f32 [64, 3]", with the strides if the tensor is not in row-major order.
+/// Describes a tensor for messages, as in "f32 [64, 3]"; with the strides if the tensor is not in
+/// row-major order.
 [[nodiscard]] std::string describe(const ::torch::Tensor& tensor);
 
 /// Throws InvalidArgument, naming `name`, unless the tensor is dense and of a dtype that Kolo
 /// supports.
 void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 
-/// As `require_supported`, and refuses tensors whose elements share memory.
+/// Like `require_supported`, but also refuses tensors whose elements share memory.
 void require_writable(const ::torch::Tensor& tensor, const std::string& name);
 
-/// The tensor itself if it is in row-major order, else a copy; for reading. Throws as
+/// Returns the tensor itself if it is in row-major order, else a copy; to be read only. Throws like
 /// `require_supported`.
 [[nodiscard]] ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name);
 
@@ -48,8 +49,8 @@ struct GatherGroup {
                                        std::vector<::torch::Tensor>& results,
                                        const std::string& name);
 
-/// Call it after Kolo has written to a tensor, which LibTorch does not notice. A backward that
-/// still needs the old elements then fails instead of using the new ones.
+/// Tells LibTorch that Kolo has written to a tensor, which LibTorch does not notice by itself. A
+/// backward that still needs the old elements then fails instead of using the new ones.
 void mark_changed(const ::torch::Tensor& tensor);
 
 /// True if both tensors have the same dtype and shape, and the same order of elements in memory,

@@ -18,7 +18,7 @@
 namespace kolo::internal {
 namespace {
 
-// One item per line: name, tab, description.
+// The items as text, one per line: name, tab, description.
 std::string to_text(const std::vector<Item>& items) {
   std::string text;
   for (const Item& item : items) text += item.name + '\t' + item.description + '\n';
@@ -29,7 +29,7 @@ std::vector<Item> from_text(const std::string& text) {
   std::vector<Item> items;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t tab = line.rfind('\t');  // the last: a name may contain tabs
+    const std::size_t tab = line.rfind('\t');  // the last tab: a name may contain tabs
     items.push_back({line.substr(0, tab), line.substr(tab + 1)});
   }
   return items;
@@ -40,8 +40,8 @@ bool contains(const std::vector<Item>& items, const std::string& name) {
                      [&](const Item& item) { return item.name == name; });
 }
 
-// The first of this rank's items that differs from those of rank `reference`; its description says
-// how.
+// Finds the first item that differs between rank `reference` and this rank. The description of the
+// returned item says how it differs.
 Item first_difference(int reference, const std::vector<Item>& theirs,
                       const std::vector<Item>& mine) {
   const std::string their_rank = "rank " + std::to_string(reference);
@@ -90,8 +90,8 @@ std::vector<Item> items_of(const std::vector<NamedTensor>& tensors, const std::s
 }
 
 std::vector<int> ranks_that(bool said_so, const std::string& operation, const ProcessSet& set) {
-  // Each rank sets only its own element, so the sum is the list of all answers: one collective, and
-  // every rank gets the same list.
+  // Each rank sets only its own element, so the sum is the list of all answers. This takes one
+  // collective, and every rank gets the same list.
   const std::vector<int> members = set.ranks();
   std::vector<std::int64_t> answers(members.size(), 0);
   const int mine = set.rank();
@@ -115,8 +115,8 @@ void require_agreement(const std::string& operation, const std::string& subject,
   const std::vector<int> differing = ranks_that(reference != mine, operation + ".differs", set);
   if (differing.empty()) return;
 
-  // All ranks know that there is a difference, but only a differing rank can describe it: the
-  // lowest one does so for all, so that all ranks throw the same message.
+  // All ranks know that there is a difference, but only a differing rank has both lists. The lowest
+  // of these ranks describes the difference, so that all ranks throw the same message.
   const int witness = differing.front();
   std::string report;
   if (rank() == witness) report = to_text({first_difference(first, from_text(reference), items)});

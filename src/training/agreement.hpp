@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that all ranks of a set train the same thing, and that none has failed.
+// Agreement of the ranks of a set: lists that must be equal on all ranks, and failures that all
+// ranks share.
 #pragma once
 
 #include <functional>
@@ -12,14 +13,14 @@
 
 namespace kolo::internal {
 
-/// One thing that must be equal on all ranks, e.g. {"0.weight", "f32 [64, 3]"}.
+/// An entry of a list that must be equal on all ranks, for example {"0.weight", "f32 [64, 3]"}.
 struct Item {
   std::string name;
   std::string description;
 };
 
-/// Names with dtypes and shapes. Throws InvalidArgument for an empty or repeated name; `subject`
-/// begins the message.
+/// Describes each tensor by its name, dtype and shape. Throws InvalidArgument for an empty or
+/// repeated name; `subject` begins the message.
 [[nodiscard]] std::vector<Item> items_of(const std::vector<NamedTensor>& tensors,
                                          const std::string& subject);
 

@@ -10,7 +10,8 @@
 
 namespace kolo::internal {
 
-/// The CRC-32 of zlib and PNG. Pass the checksum of the preceding bytes as `before` to continue it.
+/// The CRC-32 of zlib and PNG. To checksum bytes in pieces, pass the checksum of the preceding
+/// pieces as `before`.
 [[nodiscard]] std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
 
 /// Appends a number, least significant byte first, on any machine.

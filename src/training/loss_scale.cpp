@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* loss_scale_kind = "kolo.loss_scale.1";
 
-// The scale and its inverse are normal numbers in f32, with room for the loss.
+// Within these limits, the scale and its inverse are normal numbers in f32, and their product with
+// a loss of ordinary size neither overflows nor underflows.
 constexpr double min_scale = 0x1p-100;
 constexpr double max_scale = 0x1p+100;
 

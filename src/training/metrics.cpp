@@ -31,9 +31,10 @@ double mean(double sum, double count) {
   return count == 0.0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
 }
 
-// Numbers whose sums over the ranks show whether all ranks have the same names: the two halves of a
-// 32-bit checksum and their squares, and 1 to count the ranks, since ranks that have joined take no
-// part. f64 adds these exactly, so no extra collective is needed.
+// The sums of these numbers over the ranks show whether all ranks have the same names: the two
+// halves of a 32-bit checksum, their squares, and 1 to count the ranks, since ranks that have
+// joined take no part. f64 adds integers of this size exactly, so the numbers travel with the
+// metrics and need no collective of their own.
 std::vector<double> fingerprint(const std::vector<std::string>& names) {
   const std::uint32_t checksum = crc32(joined(names));
   const double high = checksum >> 16;
@@ -129,7 +130,7 @@ void MetricAverage::load_state(const std::string& state) {
   StateReader reader(metrics_state_kind, state);
   require(reader.natural() == crc32(joined(names_)),
           "kolo::MetricAverage: the state is for metrics of other names");
-  // Read into new vectors: a refused state leaves the metrics unchanged.
+  // The numbers go into new vectors first: a refused state leaves the metrics unchanged.
   std::vector<double> sums, counts;
   for (std::size_t i = 0; i < names_.size(); ++i) {
     sums.push_back(reader.real());

@@ -22,7 +22,8 @@ void require_valid(const Improvement& improvement, const char* owner) {
           improvement.threshold);
 }
 
-// NaN if no rank has any weight, which counts as no improvement.
+// The weighted mean over the ranks. It is NaN, which counts as no improvement, if no rank has any
+// weight.
 double average_over(double metric, double weight, const ProcessSet& set, const char* owner) {
   require(std::isfinite(weight) && weight >= 0.0,
           "kolo::{}: weight must be finite and not negative, but is {}", owner, weight);

@@ -19,7 +19,7 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
 }
 
-// One call per line, so that the lines of several processes do not interleave.
+// Writes the line in one call, so that the lines of several processes do not interleave.
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view hexadecimal = "0x";
 
-// The whole word must be the number: "12x" is refused.
+// Returns false unless the whole word is a number: "12x" is refused.
 template <typename Number, typename... Format>
 bool parse(std::string_view word, Number& number, Format... format) {
   const char* end = word.data() + word.size();
@@ -36,7 +36,8 @@ StateWriter& StateWriter::add(std::uint64_t number) {
   return *this;
 }
 
-// Prints like %a of printf, but with a point in every locale.
+// Prints like the %a of printf, but with a decimal point in every locale. `std::to_chars` writes no
+// "0x", so the prefix and the sign before it are added here.
 StateWriter& StateWriter::add(double number) {
   constexpr std::size_t longest = 32;
   std::array<char, longest> digits{};
@@ -74,6 +75,7 @@ double StateReader::real() {
   const bool is_hexadecimal = digits.starts_with(hexadecimal);
   if (is_hexadecimal) digits.remove_prefix(hexadecimal.size());
   double number = 0.0;
+  // `parse` would accept a second minus sign, as in "--1" and "-0x-1".
   if (digits.starts_with('-') ||
       !parse(digits, number,
              is_hexadecimal ? std::chars_format::hex : std::chars_format::general)) {

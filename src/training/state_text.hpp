@@ -8,7 +8,7 @@
 
 namespace kolo::internal {
 
-/// Doubles are written in hexadecimal, so they are read back bit for bit, except the bits of NaNs.
+/// Writes doubles in hexadecimal, so that they are read back bit for bit, except the bits of NaNs.
 class StateWriter {
  public:
   /// `kind` is one word that names the object and the format's version: "kolo.sampler.1".
@@ -24,8 +24,8 @@ class StateWriter {
   std::string text_;
 };
 
-/// Reads what a StateWriter wrote, in the same order. All functions throw InvalidArgument, naming
-/// `kind`, if the text does not match.
+/// Reads the numbers that a StateWriter wrote, in the same order. All functions throw
+/// InvalidArgument, naming `kind`, if the text does not match.
 class StateReader {
  public:
   StateReader(const std::string& kind, const std::string& text);
@@ -33,7 +33,7 @@ class StateReader {
   [[nodiscard]] std::int64_t integer();
   [[nodiscard]] std::uint64_t natural();
   [[nodiscard]] double real();
-  /// Throws if there is more to read.
+  /// Throws if numbers are left to read.
   void end() const;
 
  private:

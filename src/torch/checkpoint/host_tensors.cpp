@@ -103,7 +103,7 @@ UnmatchedNames copy_by_name(const std::string& subject, const StateDict& from,
     if (!torch_dtype(source.dtype)) (void)tensor_of(source, found);  // throws
     pairs.emplace_back(target, &source);
   }
-  // All are checked before the first changes.
+  // All tensors are checked before the first one changes.
   const at::NoGradGuard no_grad;
   for (auto& [target, source] : pairs) target.copy_(tensor_of(*source, ""));
   return std::move(matched.unmatched);

@@ -12,7 +12,7 @@
 
 namespace kolo::internal {
 
-/// The parameters and buffers of a module that are defined, by name.
+/// The defined parameters and buffers of a module, by name.
 [[nodiscard]] NamedParameters tensors_of(const ::torch::nn::Module& module);
 
 /// True if a safetensors file can hold the tensor.
@@ -22,13 +22,13 @@ namespace kolo::internal {
 class HostTensors {
  public:
   HostTensors() = default;
-  /// Adds all of them.
+  /// Adds all `tensors`.
   explicit HostTensors(const NamedParameters& tensors);
 
-  /// Copies the tensor unless it is there already. Throws InvalidArgument for one that is not
-  /// storable, and for a repeated name.
+  /// Copies the tensor unless it has this order and memory already. Throws InvalidArgument for a
+  /// tensor that is not storable, and for a repeated name.
   void add(const std::string& name, const ::torch::Tensor& tensor);
-  /// Valid as long as this object.
+  /// Views of the tensors, which are valid as long as this object.
   [[nodiscard]] const ConstTensorViews& views() const { return views_; }
 
  private:
@@ -36,8 +36,8 @@ class HostTensors {
   ConstTensorViews views_{};
 };
 
-/// A copy of the elements, on the CPU. Throws InvalidArgument, naming `name`, for a dtype that
-/// LibTorch lacks.
+/// Copies a stored tensor to a tensor on the CPU. Throws InvalidArgument, naming `name`, for a
+/// dtype that LibTorch lacks.
 [[nodiscard]] ::torch::Tensor tensor_of(const StoredTensor& stored, const std::string& name);
 
 /// Copies tensors into existing ones by name. Throws InvalidArgument, beginning with `subject`, if

@@ -46,7 +46,7 @@ void add_state(HostTensors& tensors, const std::string& name, const ::torch::Ten
 
 using Stored = std::function<::torch::Tensor(const ::torch::Tensor&, const ::torch::Tensor&)>;
 
-// The name and dtype of a tensor that a safetensors file cannot hold; "" if there is none.
+// Describes a tensor of the state that a safetensors file cannot hold; "" if there is none.
 template <typename K>
 std::string unstorable(K /*kind*/, const Optimizer& optimizer) {
   std::string found;
@@ -104,7 +104,7 @@ StateDict save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
   throw InvalidArgument("this state cannot be loaded as this optimizer's: " + why);
 }
 
-// The part of a state that one optimizer loads. Nothing changes before `apply`.
+// Loads a state into an optimizer. `read` checks everything, and nothing changes before `apply`.
 template <typename K>
 class Loader {
  public:
@@ -176,7 +176,7 @@ class Loader {
     const ::torch::Tensor& like = shard == nullptr ? parameter : shard->whole;
     if (found.sizes() != like.sizes())
       refuse_state("'" + name + "' is " + describe(found) + ", its parameter " + describe(like));
-    // In the parameter's order in memory, as the optimizer makes it.
+    // The copy has the parameter's order in memory, like the tensors that the optimizer makes.
     value = at::empty_like(like, like.options().dtype(found.dtype()));
     value.copy_(found);
     if (shard != nullptr) value = shard->shard_of(value).clone();

@@ -17,13 +17,13 @@ namespace kolo::internal {
 
 class ParameterShards;
 
-/// Why a safetensors file cannot hold the optimizer's state: "", or its class is other than SGD,
-/// Adam, AdamW, RMSprop, Adagrad and the Distributed- or ShardedOptimizer of these, and may have
-/// state of its own, or a tensor has a dtype that Kolo lacks.
+/// Why a safetensors file cannot hold the optimizer's state; "" if it can. There are two reasons. A
+/// class other than SGD, Adam, AdamW, RMSprop, Adagrad and the Distributed- or ShardedOptimizer of
+/// these may have state of its own. Or a tensor has a dtype that Kolo lacks.
 [[nodiscard]] std::string obstacle_to_saving(const ::torch::optim::Optimizer& optimizer);
 
-/// The optimizer's state; nothing if there is an obstacle. In place of each tensor of the
-/// state, what `stored` returns for it is saved; nothing if that is undefined.
+/// Returns the optimizer's state; nothing if there is an obstacle. `stored` replaces each tensor of
+/// the state by the tensor to save, or omits it by returning an undefined one.
 [[nodiscard]] std::optional<StateDict> save_optimizer(
     const ::torch::optim::Optimizer& optimizer,
     const std::function<::torch::Tensor(const ::torch::Tensor& parameter,
@@ -36,9 +36,9 @@ class ParameterShards;
   return found != state.tensors.end() && found->second.bytes.starts_with("PK");
 }
 
-/// Throws InvalidArgument for a state that is not of an optimizer of this class, with as many
-/// groups and parameters of the same shapes; nothing has changed then. With `shards`, the state
-/// holds full tensors, and this rank loads its shards of them.
+/// Loads a state. Throws InvalidArgument, with nothing changed, unless the state is that of an
+/// optimizer of the same class, with as many groups, and parameters of the same shapes. With
+/// `shards`, the state holds full tensors, and this rank loads its shards of them.
 void load_optimizer(const StateDict& state, ::torch::optim::Optimizer& optimizer,
                     const ParameterShards* shards = nullptr);
 

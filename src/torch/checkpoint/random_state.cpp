@@ -20,7 +20,7 @@ namespace kolo {
 using namespace internal;
 namespace {
 
-// The CPU's generator, then that of this rank's GPU if there is one.
+// The generator of the CPU, then the generator of this rank's GPU if there is one.
 std::vector<at::Generator> generators() {
   std::vector<at::Generator> all{at::globalContext().defaultGenerator(at::kCPU)};
   const ::torch::Device device = local_device();
@@ -28,10 +28,11 @@ std::vector<at::Generator> generators() {
   return all;
 }
 
-// The name of the state of each of the generators.
+// The name of a generator's state, by the position of the generator.
 std::string state_name(std::size_t generator) { return generator == 0 ? "cpu" : "cuda"; }
 
-// In the order of the generators; those that this process lacks follow.
+// Returns the saved states in the order of `generators`. For each further state, whose generator
+// this process lacks, an undefined tensor follows, so that the caller can report the number.
 std::vector<::torch::Tensor> states_from(const StateDict& saved, std::size_t generators_here) {
   std::vector<::torch::Tensor> states;
   for (std::size_t i = 0; i < generators_here; ++i) {
@@ -50,7 +51,7 @@ StateDict random_state() {
   HostTensors states;
   std::vector<at::Generator> all = generators();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::lock_guard lock(all[i].mutex());  // other threads may draw from it
+    const std::lock_guard lock(all[i].mutex());  // other threads may draw numbers
     states.add(state_name(i), all[i].get_state());
   }
   return StateDict(states.views());

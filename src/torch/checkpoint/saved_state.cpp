@@ -50,8 +50,8 @@ void read(const std::string& bytes, const char* what, const ::torch::Device& dev
   }
 }
 
-// A module's tensors before it is loaded. Loading replaces their data, on the archive's device and
-// with the archive's shapes.
+// The tensors of a module before it is loaded. Loading replaces their data, on the device and with
+// the shapes of the archive.
 class TensorsBefore {
  public:
   explicit TensorsBefore(const ::torch::nn::Module& module) {
@@ -72,7 +72,7 @@ class TensorsBefore {
       if (tensor.device() != before.device()) tensor.set_data(tensor.detach().to(before.device()));
   }
 
-  // Throws if a tensor has another shape now; then all have their old data again.
+  // Throws if a tensor has another shape than before. All tensors then get their old data back.
   void require_same_shapes() {
     for (const auto& [name, tensor, before] : tensors_) {
       if (tensor.sizes() == before.sizes()) continue;
@@ -175,7 +175,7 @@ void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state) {
     require_same_place(archive, optimizer);
     InputArchive entries;
     archive.read("optimizer", entries);
-    // Loading only adds: without this, state of parameters that the archive lacks would survive.
+    // Loading only adds state, so the state of parameters that the archive lacks would survive.
     optimizer.state().clear();
     optimizer.load(entries);
     auto& groups = optimizer.param_groups();

@@ -38,7 +38,7 @@ fs::path file_name(const fs::path& folder, ShardPosition position) {
          ("state-" + number(position.index + 1) + "-of-" + number(position.ranks) + ".safetensors");
 }
 
-// The full parameters, in the order in which their state is numbered.
+// The parameters with their shards, in the order in which the saved state numbers them.
 std::vector<const ParameterShard*> numbered(const ::torch::optim::Optimizer& optimizer,
                                             const ParameterShards& shards) {
   std::vector<const ParameterShard*> all;
@@ -59,12 +59,14 @@ json descriptions(const std::vector<const ParameterShard*>& parameters) {
                         "the state's file '" + path.string() + "' " + why);
 }
 
-/// This rank's parts, from the files of all ranks one after another.
+/// Collects this rank's parts of the state from the files of all ranks, one file after another.
 class Collector {
  public:
   explicit Collector(std::vector<const ParameterShard*> parameters)
       : parameters_(std::move(parameters)) {}
 
+  /// True for a file with elements of this rank's shards, and for the first file, whose metadata
+  /// every rank needs.
   [[nodiscard]] bool needs(ShardPosition position) const {
     return position.index == 0 ||
            std::any_of(parameters_.begin(), parameters_.end(), [&](const ParameterShard* shard) {
@@ -106,6 +108,7 @@ class Collector {
   }
 
  private:
+  /// The elements that this rank's shard has in common with the shard in a file.
   struct Common {
     std::int64_t here;   // the beginning in this rank's shard
     std::int64_t there;  // the beginning in the file's shard
@@ -129,7 +132,7 @@ class Collector {
                           here.dump() + " here");
   }
 
-  // "state.<number>.<name>"
+  // Finds the parameter by the number in the tensor's name, "state.<number>.<name>".
   const ParameterShard& parameter_of(const fs::path& path, const std::string& name) const {
     constexpr std::string_view start = "state.";
     std::size_t number = 0;
@@ -160,7 +163,7 @@ class Collector {
 
   std::vector<const ParameterShard*> parameters_;
   std::map<std::string, ::torch::Tensor> tensors_{};
-  std::map<std::string, std::int64_t> covered_{};  // elements of each tensor that were found
+  std::map<std::string, std::int64_t> covered_{};  // number of elements found, by tensor
   Metadata metadata_{};
 };
 
@@ -175,7 +178,7 @@ void write_shard(const fs::path& folder, const std::string& key, ShardPosition p
   Metadata& metadata = saved->metadata;
   metadata[key_entry] = key;
   metadata[parameters_entry] = descriptions(numbered(optimizer, shards)).dump();
-  // The writer fills in the checksums.
+  // `save_safetensors` fills in the checksums.
   metadata[std::string(header_checksum_key)] = metadata[std::string(data_checksum_key)] = "";
   save_safetensors(file_name(folder, position), saved->views(), metadata);
 }

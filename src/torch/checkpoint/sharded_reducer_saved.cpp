@@ -43,7 +43,7 @@ void ShardedReducer::State::keep_undivided(const Optimizer& optimizer) {
 void ShardedReducer::rejoin(Optimizer& optimizer) {
   require_world_to_rejoin(state_->options.process_set, sharded_subject);
   const ProcessSet& set = state_->options.process_set;
-  // State that was loaded before the first commit.
+  // State that was loaded before the first commit is kept if this rank's shards stay the same.
   const bool has_same_shards = state_->position == ShardPosition::in(set);
   const StateDict kept =
       has_same_shards && !optimizer.state().empty() ? kolo::state(optimizer) : StateDict();
@@ -53,7 +53,8 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
     load_state(optimizer, kept);
   } else if (!state_->loaded.empty()) {
     auto& groups = optimizer.param_groups();
-    std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;  // may be newer
+    // The program may have changed the options since the state was loaded, so they are put back.
+    std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;
     options.reserve(groups.size());
     for (const auto& group : groups) options.push_back(group.options().clone());
     load_optimizer(state_->loaded, optimizer, state_->shards.get());
@@ -76,7 +77,7 @@ StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const
   const at::NoGradGuard no_grad;
   const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
     const ParameterShard* shard = state_->shards->of_shard(part);
-    if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
+    if (shard == nullptr) return ::torch::Tensor();  // added since the last step
     ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
     const StreamOf stream(whole);
     ShardGather gather(set);

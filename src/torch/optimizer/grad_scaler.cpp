@@ -40,8 +40,9 @@ void GradScaler::require_scaled(const Optimizer& optimizer, const char* call) co
                         "after the step");
 }
 
-// The dynamic type decides. A rank of a ShardedOptimizer sees only its shards of the gradients, so
-// the ranks must agree.
+// Unscales the gradients, after their reduction if the dynamic type is that of an optimizer which
+// reduces. A rank of a ShardedOptimizer sees only its shards of the gradients, so the ranks must
+// agree on whether all are finite.
 void GradScaler::unscale_gradients(Optimizer& optimizer) {
   auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer);
   if (reducing != nullptr) reducing->synchronize();
@@ -50,7 +51,7 @@ void GradScaler::unscale_gradients(Optimizer& optimizer) {
     const at::NoGradGuard no_grad;
     const std::vector<::torch::Tensor> gradients = gradients_of(optimizer.param_groups());
     std::vector<::torch::Tensor> scaled;
-    std::vector<::torch::Tensor> divided;  // with another optimizer that has the parameter, too
+    std::vector<::torch::Tensor> divided;  // by another optimizer that shares the parameter
     for (const ::torch::Tensor& gradient : gradients) {
       require_divisible(gradient);
       const auto found = divided_.find(gradient.unsafeGetTensorImpl());

@@ -10,11 +10,12 @@ namespace {
 
 using Variables = ::torch::autograd::variable_list;
 
-// Autograd keeps the incoming gradient if nothing else refers to that tensor. But its memory may
-// also be that of another view, which backward still needs while this one is reduced in place.
+// True if another tensor uses the gradient's memory. Autograd keeps the incoming gradient as the
+// parameter's own if nothing else refers to that tensor object. But another view may have the same
+// memory, and backward may still need it while this gradient is reduced in place.
 bool shares_memory(const ::torch::Tensor& gradient) {
   if (!gradient.defined() || gradient.layout() != at::kStrided) return false;
-  const bool is_view = gradient.is_view();  // then its base, which nothing else needs, is alive
+  const bool is_view = gradient.is_view();  // keeps its base alive, a second use of the storage
   if (is_view && gradient._base().use_count() > 1) return true;
   return gradient.storage().use_count() > (is_view ? 2 : 1);
 }
@@ -62,7 +63,7 @@ class AfterHook : public ::torch::autograd::FunctionPostHook {
 
 void GradientHook::attach(const ::torch::Tensor& parameter,
                           const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
-  if (!is_missing(parameter)) return;  // other hooks would count twice
+  if (!is_missing(parameter)) return;  // a second pair of hooks would count each gradient twice
   auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
   accumulator->add_pre_hook(std::make_unique<BeforeHook>(listener, slot));
   accumulator->add_post_hook(std::make_unique<AfterHook>(listener, slot));
@@ -78,7 +79,8 @@ void GradientHook::watch(const ::torch::Tensor& parameter,
   });
 }
 
-// The hook stays: LibTorch may have dropped it, and given its number to a hook of the program.
+// The hook of `watch` is disarmed and not removed: LibTorch may have dropped it already, and given
+// its number to a hook of the program.
 GradientHook::~GradientHook() {
   if (watched_by_ != nullptr) watched_by_->reset();
 }

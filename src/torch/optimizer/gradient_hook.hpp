@@ -18,9 +18,10 @@ class GradientListener {
   /// Returns true if the parameter has no gradient, so that autograd may keep the incoming one.
   virtual bool before_accumulation(std::size_t slot) = 0;
   virtual void after_accumulation(std::size_t slot) = 0;
-  /// Before a gradient accumulates: if it has been converted, without the calls above.
+  /// Called before a gradient accumulates, also if the parameter was converted, which loses the
+  /// hooks for the calls above.
   virtual void before_unnoticed(std::size_t slot) = 0;
-  /// False if it leaves the parameter to another listener.
+  /// False if this listener leaves the parameter to another one.
   [[nodiscard]] virtual bool owns(std::size_t slot) const = 0;
 };
 
@@ -37,11 +38,11 @@ class GradientHook {
   /// hooks hold a weak pointer, because the autograd graph owns them and may outlive the listener.
   void attach(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
               std::size_t slot);
-  /// Has `before_unnoticed` called for each gradient of the parameter, whatever becomes of its
-  /// other hooks. No effect after the first call.
+  /// Registers a hook that calls `before_unnoticed` for each gradient of the parameter, and is not
+  /// lost with the hooks of `attach`. No effect after the first call.
   void watch(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
              std::size_t slot);
-  /// True if `attach` would do something.
+  /// True if the parameter needs the hooks of `attach` and does not have them.
   [[nodiscard]] bool is_missing(const ::torch::Tensor& parameter) const;
 
   /// The listener, other than `self`, that owns the parameter; null if there is none.

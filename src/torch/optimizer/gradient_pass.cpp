@@ -15,12 +15,14 @@ namespace kolo::detail {
 using namespace internal;
 namespace {
 
-// After so long, the other optimizers that end a pass have their turn.
+// An optimizer waits this long for its summary, then the other optimizers that end a pass have
+// their turn.
 constexpr std::chrono::milliseconds turn{2};
 
 }  // namespace
 
-/// Lives in the engine's callbacks. If the engine drops them, backward has thrown.
+/// The end of a pass, owned by callbacks that are queued in autograd's engine. The engine drops the
+/// callbacks if backward throws, so a destruction before `set_done` means that the pass failed.
 class GradientReducer::State::PassEnd {
  public:
   explicit PassEnd(std::weak_ptr<State> state) : state_(std::move(state)) {}
@@ -39,8 +41,8 @@ class GradientReducer::State::PassEnd {
   bool done_ = false;
 };
 
-// A callback of its own for each phase: the callbacks run in the order in which they were queued,
-// so that each phase runs for all optimizers of this backward before the next phase.
+// Each phase is a callback of its own. Callbacks run in the order in which they were queued, so
+// each phase runs for all optimizers of this backward before the next phase.
 void GradientReducer::State::queue_phase(const std::shared_ptr<PassEnd>& end, int phase) {
   ::torch::autograd::Engine::get_default_engine().queue_callback([end, phase] {
     if (const auto state = end->state()) state->run_phase(end, phase);
@@ -57,7 +59,7 @@ void GradientReducer::State::run_phase(const std::shared_ptr<PassEnd>& end, int 
   }
   switch (phase) {
     case 0:
-      // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
+      // All gradients of the pass exist now. If a check throws, the pass fails on all ranks.
       storage.require_unmixed();
       storage.require_disjoint();
       reducer.submit_summary();
@@ -85,7 +87,7 @@ void GradientReducer::State::run_phase(const std::shared_ptr<PassEnd>& end, int 
 void GradientReducer::State::fail_pass() noexcept {
   const std::lock_guard lock(hooks);
   reducer.fail_pass();
-  // The ranks whose pass has ended have forgotten theirs, too.
+  // The ranks whose pass has ended have forgotten their passes, too.
   if (!watches_steps && reducer.reducing()) reducer.forget_passes();
 }
 
@@ -101,7 +103,8 @@ void GradientReducer::State::set_scales(int passes_made) {
   reducer.set_scales(factor, prescale(options));
 }
 
-// Parameters that were unfrozen or converted had no hooks in this pass. In the next one they do.
+// Attaches hooks to parameters that had none in this pass, because they were unfrozen or converted.
+// The gradients that they have accumulated are noted here, since no hook has told of them.
 void GradientReducer::State::attach_missing() {
   for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) {
     const Parameter& parameter = storage.parameters()[slot];
@@ -113,7 +116,7 @@ void GradientReducer::State::attach_missing() {
   }
 }
 
-// The optimizer that reduced them may be gone.
+// Takes over the parameters that another optimizer reduced, if that optimizer is gone.
 void GradientReducer::State::take_over() {
   for (Parameter& parameter : storage.parameters())
     if (parameter.elsewhere) parameter.elsewhere = owner_of(parameter) != nullptr;
@@ -152,9 +155,10 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
   }
 }
 
-// LibTorch 2 calls this also in torch::autograd::grad(), which must reduce nothing, but early
-// enough for hooks that are attached now. LibTorch 1.13 calls it too late for them: so the end of
-// the pass attaches them, and takes the gradient along.
+// LibTorch 2 calls this also in torch::autograd::grad(), which must reduce nothing, so no pass
+// begins here. But it calls early enough that accumulator hooks attached here still run. LibTorch
+// 1.13 calls too late for that, so the pass begins here, and its end attaches the hooks and takes
+// the gradient along.
 void GradientReducer::State::before_unnoticed(std::size_t slot) {
   const std::lock_guard lock(hooks);
   Parameter& parameter = storage.parameters()[slot];
@@ -229,18 +233,17 @@ void GradientReducer::State::reduce_added(std::size_t first) {
   if (!watches_steps) reducer.forget_passes();
 }
 
-// This optimizer may step before the one that reduces a parameter that they share. That one must
-// have reduced for this step, also on a rank without a pass, for which the others wait.
+// This optimizer may step before the optimizer that reduces a parameter that both share. So that
+// optimizer must reduce first, also on a rank without a pass, because the other ranks wait for it.
 void GradientReducer::State::reduce_elsewhere() {
-  if (is_reducing_elsewhere)
-    return;  // each of two optimizers has a parameter that the other reduces
+  if (is_reducing_elsewhere) return;  // two optimizers may each reduce a parameter of the other
   is_reducing_elsewhere = true;
   const Finally end([this] { is_reducing_elsewhere = false; });
   for (const Parameter& parameter : storage.parameters()) {
     if (!parameter.elsewhere) continue;
     const std::shared_ptr<State> owner = owner_of(parameter);
     if (!owner) continue;
-    // Before a join the ranks made unequal numbers of reductions.
+    // Counts from before a join do not tell: the ranks made unequal numbers of reductions.
     const bool is_reduced =
         !owner->watches_steps || (!owner->reducer.step().is_before_join() &&
                                   owner->reducer.reductions() != parameter.reductions_elsewhere);

@@ -55,9 +55,9 @@ std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch
   return list(name, tensor);
 }
 
-// The new parameter gets the other's name, as in a program that is started again: a communication
-// hook finds its state by the name. The other may still be reduced, under another name, since
-// operations are matched by name.
+// The new parameter gets the name of the old one, as in a program that is started again: a
+// communication hook finds its state by the name. The old parameter may still be reduced, and gets
+// another name, since operations are matched by name.
 std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Tensor& tensor) {
   Parameter& other = storage.parameters()[slot];
   const std::string name = std::exchange(other.name, unused_name(other.name));
@@ -105,7 +105,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   ParameterNames names(old->named(optimizer_groups), subject);
   GroupNumbers group_numbers = std::move(old->group_numbers);
   auto guards = std::move(old->guards);
-  old.reset();  // one state has the communication hook, and is called by the parameters' hooks
+  old.reset();  // before a new state claims the communication hook and the parameters' hooks
   if (!storage) storage = std::make_shared<TorchGradientStorage>(options, subject);
   auto state = std::make_shared<State>(options, std::move(storage));
   state->is_member = is_member;
@@ -117,7 +117,8 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   return state;
 }
 
-// Hooks are attached to a parameter that another optimizer reduces, too: that one may end first.
+// Hooks are attached also to a parameter that another optimizer reduces, because that optimizer may
+// be destroyed first.
 void GradientReducer::State::attach(std::size_t slot) {
   Parameter& parameter = storage.parameters()[slot];
   const std::shared_ptr<State> other = owner_of(parameter);
@@ -125,7 +126,7 @@ void GradientReducer::State::attach(std::size_t slot) {
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->reducer.reductions();
   parameter.elsewhere = other != nullptr;
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
-  // Nothing else tells of a pass in which no parameter has hooks: all were converted.
+  // If all parameters were converted, no accumulator has hooks, and only `watch` tells of the pass.
   parameter.hook.watch(parameter.tensor, weak_from_this(), slot);
 }
 
@@ -215,8 +216,8 @@ GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = defaul
 GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::synchronize(const Groups& groups) {
-  // Parameters may have been added since the last step. A pass knows nothing of them, so a step on
-  // a rank without a pass must not either.
+  // Parameters may have been added since the last step. Passes do not reduce them, so the reduction
+  // on a rank without a pass must not either: all ranks reduce them afterwards.
   state_->synchronize();
   state_->reduce_added(state_->adopt(groups));
 }

@@ -22,8 +22,8 @@
 
 namespace kolo::detail {
 
-/// Backward calls the listener's functions on its threads, and ends the pass in callbacks of
-/// autograd's engine, before `backward()` returns. Everything else is called by the thread that
+/// Backward calls the functions of GradientListener on its threads, and ends the pass in callbacks
+/// of autograd's engine, before `backward()` returns. Everything else is called by the thread that
 /// owns the optimizer, while no backward runs.
 struct GradientReducer::State : internal::GradientListener, std::enable_shared_from_this<State> {
   State(const DistributedOptimizerOptions& given,
@@ -34,14 +34,15 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
         reducer(storage, given, /*agrees=*/true) {}
 
   DistributedOptimizerOptions options;
-  bool is_member = false;  // of the process set
+  bool is_member = false;  // this rank is in the process set
   bool watches_steps = true;
   internal::ParameterNames names;
   std::shared_ptr<internal::TorchGradientStorage> owned;
   internal::TorchGradientStorage& storage;
   internal::PassReducer reducer;
   std::unordered_map<const c10::TensorImpl*, std::size_t> slot_of;
-  // By group and position in it, as of the last call of `adopt`. Tied weights are listed twice.
+  // Slots by group and position in the group, as of the last call of `adopt`. Tied weights are
+  // listed twice.
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> slot_at;
   std::unordered_set<std::string> used_names;
   internal::GroupNumbers group_numbers;
@@ -52,11 +53,11 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   bool is_reducing_elsewhere = false;
 
   /// Adopts parameters that the optimizer got since the last call, and restores lost hooks. Returns
-  /// the first of the new slots. The programs of all ranks add the same parameters.
+  /// the first of the new slots. All ranks must add the same parameters.
   std::size_t adopt(const Groups& optimizer_groups);
-  /// The parameters that the optimizer has, as their operations are named.
+  /// The current parameters of the optimizer, by the names of their operations.
   [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
-  /// A state for a new session, which knows nothing of the passes before, nor of parameters that
+  /// Makes a state for a new session. It knows nothing of earlier passes, nor of parameters that
   /// were replaced. Drops all gradients. `storage` may be null.
   [[nodiscard]] static std::shared_ptr<State> renewed(
       std::shared_ptr<State> old, const Groups& optimizer_groups,
@@ -71,11 +72,11 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
     return !storage.parameters()[slot].elsewhere;
   }
 
-  /// Reduces what the passes of this step have left, unless all is final. Throws InvalidArgument if
-  /// a join has cut the step, unless the caller drops it anyhow.
+  /// Reduces the gradients that passes of this step have left unreduced. Throws InvalidArgument if
+  /// a join has cut the step, unless the caller drops the step anyway (`skips`).
   void synchronize(bool skips = false);
-  /// Reduces what passes of this step have accumulated in new slots, from this one on. After
-  /// `synchronize`, whose passes know nothing of them.
+  /// Reduces the gradients that passes of this step have accumulated in the new slots, from `first`
+  /// on. Call it after `synchronize`, whose reduction does not include new slots.
   void reduce_added(std::size_t first);
   void forget_passes();
   /// Counts all reductions that other optimizers have made so far as those of an earlier step.
@@ -84,7 +85,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
  private:
   class PassEnd;
 
-  // These add a slot, and return it.
+  // The next three functions add a slot, and return it.
   std::size_t add(const std::string& wanted, const ::torch::Tensor& tensor);
   std::size_t replace(std::size_t slot, const ::torch::Tensor& tensor);
   std::size_t list(const std::string& name, const ::torch::Tensor& tensor);

@@ -34,11 +34,11 @@ std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups) {
 }
 
 bool scale_and_check(const std::vector<::torch::Tensor>& gradients, double factor) {
-  std::vector<::torch::Tensor> zeros;  // or NaN
+  std::vector<::torch::Tensor> zeros;  // one for each gradient; NaN if it is not finite
   for (::torch::Tensor gradient : gradients) {
     if (gradient.numel() == 0) continue;
-    // Times zero, finite elements are zero and others NaN, and so is their sum. Unlike a norm, this
-    // does not overflow.
+    // Times zero, a finite element is zero and any other NaN, and the sum is NaN if an element is.
+    // Unlike a norm, this does not overflow.
     zeros.push_back(gradient.mul(0.0).sum().to(gradients[0].device(), at::kFloat));
     if (factor != 1.0) gradient.mul_(factor);
   }

@@ -10,7 +10,7 @@
 
 namespace kolo::internal {
 
-/// The gradient of each parameter that has one, once.
+/// The gradients of all parameters that have one. A tied weight counts once.
 [[nodiscard]] std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups);
 
 /// The tensor that holds the elements of a reduced gradient.
@@ -25,8 +25,8 @@ namespace kolo::internal {
 /// Throws InvalidArgument unless the norm's limit and type are positive.
 void require_clip(double max_norm, double norm_type);
 
-/// Scales the gradients if the norm, of these and perhaps of other ones, exceeds `max_norm`. Throws
-/// Error for a norm that is not finite if `refuse_nonfinite`.
+/// Scales the gradients if `norm` exceeds `max_norm`. Other ranks' shards may be part of the norm.
+/// Throws Error for a norm that is not finite if `refuse_nonfinite`.
 void scale_to(double max_norm, double norm, bool refuse_nonfinite,
               const std::vector<::torch::Tensor>& gradients);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch's optimizers that Kolo knows: their options and state by PyTorch's names.
+// The optimizers of LibTorch that Kolo can save: their options and state by PyTorch's names.
 #pragma once
 
 #include <torch/optim/adagrad.h>
@@ -86,7 +86,7 @@ void visit_each(State& state, const Visit& visit) {
   visit("sum", state.sum());
 }
 
-// False for what these options leave out of a parameter's state.
+// False for a tensor that an optimizer with these options does not keep for its parameters.
 template <typename Options>
 bool needs_state(const Options& options, std::string_view state) {
   if constexpr (requires { options.amsgrad(); })
@@ -105,8 +105,8 @@ struct Kind {
   const char* name;
 };
 
-// Calls `visit` with the kind of the optimizer; false if it is of none. A derived class may have
-// state of its own, so the class must be the same.
+// Calls `visit` with the kind of the optimizer; returns false for an optimizer of another class. A
+// derived class may have state of its own, so the class must be the same.
 template <typename Visit>
 bool with_kind(const optim::Optimizer& optimizer, const Visit& visit) {
   const auto attempt = [&]<typename Base, typename K>(std::type_identity<Base>, K kind) {
@@ -130,8 +130,7 @@ bool with_kind(const optim::Optimizer& optimizer, const Visit& visit) {
                  Kind<AdagradOptions, AdagradParamState>{"Adagrad"});
 }
 
-// LibTorch 1.13 finds a parameter's state by the address of the tensor as text, later ones by the
-// address.
+// The key of a parameter's state: the tensor's address, which LibTorch 1.13 prints as text.
 template <typename Map>
 typename Map::key_type key_of(const Map&, const ::torch::Tensor& parameter) {
   void* const address = parameter.unsafeGetTensorImpl();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of an optimizer's parameters, equal on all ranks.
+// The names of an optimizer's parameters, which are equal on all ranks.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -27,7 +27,7 @@ void for_each_parameter(const ParameterGroups& groups, const Visit& visit) {
   }
 }
 
-/// `subject` begins messages.
+/// Names given by the program, or made from positions. `subject` begins messages.
 class ParameterNames {
  public:
   /// Names parameters by their position.

@@ -19,8 +19,8 @@
 namespace kolo::internal {
 namespace {
 
-// Gives the state of a whole parameter, if there is any, to its shard. Throws InvalidArgument for
-// an optimizer whose class optimizer_kinds.hpp does not list.
+// Divides the state of a whole parameter, if there is any: this rank's part becomes the state of
+// the shard. Throws InvalidArgument for an optimizer whose class optimizer_kinds.hpp does not list.
 void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& shard) {
   auto& states = optimizer.state();
   const auto found = states.find(key_of(states, shard.whole));
@@ -100,7 +100,7 @@ ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::st
   return shards_.emplace_back(std::move(shard));
 }
 
-// Strides of dimensions of length 1 do not matter.
+// Compares shape and strides. Strides of dimensions of length 1 do not matter.
 bool ParameterShards::is_laid_out_as_before(const ParameterShard& shard) {
   if (shard.whole.sizes() != at::IntArrayRef(shard.lengths)) return false;
   for (std::size_t i = 0; i < shard.lengths.size(); ++i)
@@ -136,7 +136,7 @@ void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const Paramete
       if (!tensors[j].defined() || of_shard(tensors[j]) != nullptr) continue;
       const ParameterShard& shard = add(tensors[j], names.of(tensors[j], i, j));
       divide_state(optimizer, shard);
-      // In the same position, after which a parameter without a name is called.
+      // The whole parameter keeps its position, after which a parameter without a name is named.
       auto& wholes = whole_groups_[i].params();
       if (wholes.size() <= j) wholes.resize(j + 1);
       wholes[j] = std::exchange(tensors[j], shard.shard);

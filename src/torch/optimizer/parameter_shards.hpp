@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's shards of parameters, which take the place of the parameters in its optimizer.
+// The shards of parameters on this rank. They take the place of the parameters in the optimizer.
 #pragma once
 
 #include <torch/types.h>
@@ -16,10 +16,11 @@
 
 namespace kolo::internal {
 
-/// All elements of a tensor without gaps, in their order in memory; shares the memory.
+/// The elements of a tensor without gaps, in their order in memory. Shares the memory.
 [[nodiscard]] ::torch::Tensor elements_in_memory(const ::torch::Tensor& tensor);
 
-/// The same memory as a tensor of its own. LibTorch refuses to zero a gradient that is a view.
+/// A tensor with the same memory that is not a view: LibTorch refuses to zero a gradient that is a
+/// view.
 [[nodiscard]] ::torch::Tensor own_tensor(const ::torch::Tensor& view);
 
 /// One parameter and its shard. The shard has one dimension, and lies in the parameter's memory.
@@ -33,9 +34,9 @@ struct ParameterShard {
   std::vector<std::int64_t> strides{};
   bool shares_gradient = false;  // the shard was given its elements of the whole gradient
 
-  /// True also for a frozen parameter that has a gradient.
+  /// True if the optimizer steps the parameter. It also steps a frozen one that has a gradient.
   [[nodiscard]] bool is_stepped() const { return whole.requires_grad() || shard.grad().defined(); }
-  /// This rank's elements of a tensor that is laid out as the parameter.
+  /// This rank's elements of a tensor that is laid out like the parameter.
   [[nodiscard]] ::torch::Tensor shard_of(const ::torch::Tensor& tensor) const;
 };
 
@@ -44,10 +45,11 @@ class ParameterShards {
  public:
   explicit ParameterShards(ShardPosition position) : position_(position) {}
 
-  /// Replaces parameters in the optimizer's groups by their shards, and divides their state.
-  /// Parameters that were added since the last call follow, and memory that a program has given to
-  /// a parameter, as `torch::load` does. Throws InvalidArgument for a parameter that has gaps, or
-  /// another shape, dtype or device than before, and for state that cannot be divided.
+  /// Replaces parameters in the optimizer's groups by their shards, and divides their state. A
+  /// further call adopts parameters that were added since, and moves shards to memory that the
+  /// program has given to a parameter, as `torch::load` does. Throws InvalidArgument for a
+  /// parameter that has gaps, or another shape, dtype or device than before, and for state that
+  /// cannot be divided.
   void adopt(::torch::optim::Optimizer& optimizer, const ParameterNames& names);
 
   /// The optimizer's groups with whole parameters, without options.

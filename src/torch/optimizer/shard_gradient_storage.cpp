@@ -45,7 +45,8 @@ bool ShardGradientStorage::has_gradient(std::size_t slot) const {
   return parameters()[slot].tensor.grad().defined() && !has_placeholder(slot);
 }
 
-// A program may zero gradients through its module, which does not know the shards, or set others.
+// Repeats for the gradient of the shard what the program has done to the whole gradient. It may
+// have zeroed or removed it through its module, which does not know the shards, or set another one.
 void ShardGradientStorage::sync_with_module(std::size_t slot) {
   const at::NoGradGuard no_grad;
   State& state = state_of(slot);
@@ -57,7 +58,7 @@ void ShardGradientStorage::sync_with_module(std::size_t slot) {
   } else if (has_placeholder(slot)) {
     sync_placeholder(slot);
   } else if (state.left == Left::placeholder) {
-    sum.reset();  // another gradient takes its place
+    sum.reset();  // the program has set another gradient
   } else if (state.version != unknown && gradient._version() != state.version &&
              is_zero(gradient)) {
     sum.zero_();
@@ -224,8 +225,8 @@ void ShardGradientStorage::completed(std::size_t slot, int round) {
   state_of(slot).rounds.at(static_cast<std::size_t>(round)).gradient.reset();
 }
 
-// Operations write to memory that only this object has, so nothing is taken away. The sum of
-// earlier passes stays until the program zeroes the whole gradient.
+// Operations write to memory that only this object has, so the program's gradients can stay where
+// they are. The sum of earlier passes stays until the program zeroes the whole gradient.
 void ShardGradientStorage::detach(std::size_t slot) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
@@ -240,8 +241,8 @@ void ShardGradientStorage::detach(std::size_t slot) {
   state.version = whole.grad()._version();
 }
 
-// The pass reduced nothing, although there is a gradient: the program set it before the pass, such
-// as to zeros, or another rank has one.
+// Fills the gradient of the shard without a reduction: from a whole gradient that the program has
+// set itself, such as to zeros, or with zeros if another rank has a gradient (`expected`).
 void ShardGradientStorage::take_unreduced(std::size_t slot, bool expected) {
   const ::torch::Tensor& parameter = parameters()[slot].tensor;
   const ParameterShard& shard = shards_->of_whole(parameter);

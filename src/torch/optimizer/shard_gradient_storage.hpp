@@ -19,11 +19,11 @@ namespace kolo::internal {
 /// gradient of the parameter's shard, which the optimizer steps. Further passes add to it, so
 /// nothing is reduced twice, and nothing has to be set aside.
 ///
-/// The program still holds the whole parameter, whose gradient has left. A placeholder takes its
-/// place: one NaN, expanded to the parameter's shape. It has two purposes. A program that reads the
-/// gradient gets NaN instead of numbers that were not reduced. And `module->zero_grad()`, which
-/// knows only whole parameters and skips undefined gradients, writes to the placeholder: its
-/// version counter then tells this class to zero the shard's gradient too.
+/// The program still holds the whole parameter, whose gradient is gone. A placeholder takes the
+/// place of the gradient: one NaN, expanded to the parameter's shape. It has two purposes. A
+/// program that reads the gradient gets NaN instead of numbers that were not reduced. And
+/// `module->zero_grad()`, which knows only whole parameters and skips undefined gradients, writes
+/// to the placeholder, whose version counter then tells this class to zero the shard's gradient.
 class ShardGradientStorage : public TorchGradientStorage {
  public:
   ShardGradientStorage(const DistributedOptimizerOptions& options,
@@ -34,8 +34,8 @@ class ShardGradientStorage : public TorchGradientStorage {
   void sync_with_module();
   /// Divides, without reducing them, the gradients that the program has set since the reduction.
   void take_replaced();
-  /// Removes whole gradients, after the optimizer has zeroed those of shards. A placeholder of
-  /// zeros takes the place of each whole gradient whose shard has one.
+  /// Removes whole gradients, after the optimizer has zeroed or removed the gradients of shards. A
+  /// placeholder of zeros takes the place of each whole gradient whose shard still has one.
   void clear();
 
   [[nodiscard]] std::string description() const override {
@@ -73,13 +73,13 @@ class ShardGradientStorage : public TorchGradientStorage {
     ::torch::Tensor shard;     // this rank's shard of the sum
   };
   static constexpr std::int64_t unknown = -1;
-  /// Tells what this class has left in the gradient of the whole parameter.
+  /// The kind of tensor that this class has left as the gradient of the whole parameter.
   enum class Left : std::uint8_t { nothing, placeholder, local_gradient };
   struct State {
     std::deque<Round> rounds{};  // one for each round of the pass
-    Left left = Left::nothing;   // in the parameter's gradient
+    Left left = Left::nothing;   // as the gradient of the whole parameter
     ::torch::Tensor placeholder{};
-    std::int64_t version = unknown;  // the version of what was left
+    std::int64_t version = unknown;  // version of that tensor when it was left
   };
 
   [[nodiscard]] State& state_of(std::size_t slot);
@@ -94,7 +94,7 @@ class ShardGradientStorage : public TorchGradientStorage {
 
   std::shared_ptr<ParameterShards> shards_;
   std::deque<State> states_{};         // by slot
-  std::vector<std::size_t> opened_{};  // since the last `submit`
+  std::vector<std::size_t> opened_{};  // slots opened since the last `submit`
 };
 
 }  // namespace kolo::internal

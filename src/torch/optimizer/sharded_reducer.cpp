@@ -57,7 +57,7 @@ void ShardedReducer::State::share_gradients() {
     if (!same_layout(gradient, shard.whole)) {
       const ::torch::Tensor other = std::exchange(gradient, at::empty_like(shard.whole));
       gradient.copy_(other);
-      // Clipping the shard must change the whole gradient.
+      // The copy becomes the whole gradient too, because clipping the shard must change it.
       whole_storage->move_gradient(shard.whole, gradient);
     }
     shard.shard.mutable_grad() = own_tensor(shard.shard_of(gradient));
@@ -76,8 +76,8 @@ void ShardedReducer::State::gather_parameters(bool stepped) {
     if (stepped) add_to(gather, shard.shard, shard.whole);
   }
   if (first == nullptr) return;
-  // The name of the operation that ends each pass: a rank that goes on without a step gets
-  // Mismatch.
+  // The gather has the name of the summary that ends each pass. So a rank that goes on to the next
+  // pass without a step gets Mismatch.
   const std::string name = operation("(backward)");
   const StreamOf stream(first->whole);
   if (stepped) {
@@ -169,7 +169,7 @@ void ShardedReducer::end_step() {
   try {
     state_->gather_parameters(/*stepped=*/true);
   } catch (...) {
-    // The ranks that skip have dropped their passes, too.
+    // The ranks that skip the step have dropped their passes, too.
     state_->live().discard(state_->shards->whole_groups());
     throw;
   }

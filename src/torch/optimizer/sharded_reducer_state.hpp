@@ -19,15 +19,15 @@ struct ShardedReducer::State {
   DistributedOptimizerOptions options;
   Sharding sharding;
   std::optional<NamedParameters> given_names;
-  internal::ShardPosition position;  // of this rank's shards
-  StateDict loaded;  // a state loaded before the first session; kept until the first step
+  internal::ShardPosition position;  // where this rank's shards are
+  StateDict loaded;  // the state loaded before the first session; kept until the first step
   bool is_member;
   internal::ParameterNames names;
   std::shared_ptr<internal::ParameterShards> shards;
   std::shared_ptr<internal::ShardGradientStorage> storage;        // null if gradients stay whole
-  std::shared_ptr<internal::WholeGradientStorage> whole_storage;  // else null
+  std::shared_ptr<internal::WholeGradientStorage> whole_storage;  // null if they are divided
   std::optional<GradientReducer> reducer;
-  bool is_live = false;  // not after a `rejoin` that threw
+  bool is_live = false;  // false after a `rejoin` that threw
 
   /// Throws InvalidArgument after a `rejoin` that threw.
   [[nodiscard]] GradientReducer& live();
@@ -37,15 +37,18 @@ struct ShardedReducer::State {
 
   /// Collective. Replaces the parameters in the optimizer's groups by this rank's shards of them.
   void divide(Optimizer& optimizer);
-  /// Before the first session of an elastic job, whose ranks are not known: keeps the state that
-  /// the optimizer was given with.
+  /// Keeps the state that the optimizer came with. Needed before the first session of an elastic
+  /// job: its ranks are not known yet, so the first session divides the whole state again.
   void keep_undivided(const Optimizer& optimizer);
   /// Puts the parameters back, without gradients and state.
   void reunite(Optimizer& optimizer);
+  /// Collective. Throws Mismatch if a rank of the set has joined. Divided gradients need no check,
+  /// because their reducescatter throws.
   void require_all_ranks();
-  /// Gives the shards the gradients of the whole parameters, in their memory.
+  /// Gives each shard its elements of the whole gradient, in the memory of that gradient.
   void share_gradients();
-  /// A rank that skips gathers nothing under the same name, so that one that steps gets Mismatch.
+  /// Collective. Gathers the stepped shards into the whole parameters. A rank that skips its step
+  /// gathers nothing under the same name, so that the ranks that step get Mismatch.
   void gather_parameters(bool stepped);
 };
 

@@ -37,9 +37,9 @@ std::set<std::size_t> sizes_of(const ::torch::nn::Module& module) {
 
 }  // namespace
 
-/// Blocks of some sizes in shared memory. What is freed is kept for the next tensor of its size,
-/// because new pages are slow. Lives as long as its blocks. Used with the allocator's lock, except
-/// for `allocate` and `drop`.
+/// Blocks of shared memory in the sizes of a module's gradients. A freed block is kept for the next
+/// tensor of its size, because new pages are slow. Lives as long as its blocks. The allocator holds
+/// its lock while it calls any function but `allocate` and `drop`.
 class SharedBlocks {
  public:
   SharedBlocks(std::shared_ptr<node::SharedHeap> heap, const std::set<std::size_t>& sizes)
@@ -57,19 +57,19 @@ class SharedBlocks {
     free.pop_back();
     return block;
   }
-  /// False if it is not kept.
+  /// Keeps a freed block. Returns false if blocks of this size are not kept.
   [[nodiscard]] bool keep(void* block, std::size_t bytes) {
     const auto free = free_.find(bytes);
     if (free == free_.end()) return false;
     free->second.push_back(block);
     return true;
   }
-  /// From now on nothing is served or kept. Returns what was kept.
+  /// Serves and keeps no more blocks. Returns the kept blocks.
   [[nodiscard]] std::unordered_map<std::size_t, std::vector<void*>> close() {
     return std::exchange(free_, {});
   }
 
-  /// Null if the host lacks memory. Of a full heap, a block of ordinary memory.
+  /// Returns a new block: ordinary memory if the heap is full, null if the host lacks memory.
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     try {
       return detail::allocate_shared(heap_, bytes);
@@ -94,8 +94,8 @@ namespace {
 /// True on a thread that runs a backward pass. Elsewhere there are no new gradients.
 bool is_in_backward() { return ::torch::autograd::get_current_graph_task_exec_info() != nullptr; }
 
-/// LibTorch's allocator for the CPU, once a module's gradients are shared. Asks each module's
-/// blocks, then the allocator that was there before.
+/// The allocator of LibTorch for CPU memory, once a module's gradients are shared. Asks the blocks
+/// of each module, then the allocator that was there before.
 // LibTorch 1.13 declares `allocate` const and has no `copy_data`, so nothing here says `override`.
 // NOLINTBEGIN(modernize-use-override)
 class SharingAllocator final : public c10::Allocator {
@@ -107,7 +107,7 @@ class SharingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const {
     std::memcpy(to, from, bytes);
   }
-  /// Some of LibTorch's operations keep only the address of what was allocated.
+  /// The deleter for operations of LibTorch that keep only the address of a block.
   c10::DeleterFnPtr raw_deleter() const { return &free_either; }
 
   void add(std::shared_ptr<SharedBlocks> blocks) {
@@ -128,7 +128,8 @@ class SharingAllocator final : public c10::Allocator {
     return blocks.held;
   }
 
-  /// Throws InvalidArgument if the program has an allocator that keeps its place.
+  /// Installs the allocator on the first call. Throws InvalidArgument if the program has set an
+  /// allocator that cannot be replaced.
   static SharingAllocator& installed();
 
  private:
@@ -145,7 +146,7 @@ class SharingAllocator final : public c10::Allocator {
 
   [[nodiscard]] void* find_shared(std::size_t bytes) const {
     std::unique_lock lock(mutex_);
-    // The newest first: an older one may be of an earlier session.
+    // The newest blocks are asked first: older ones may belong to an earlier session.
     for (std::size_t i = all_.size(); i-- > 0;) {
       if (!all_[i]->serves(bytes)) continue;
       const std::shared_ptr<SharedBlocks> blocks = all_[i];
@@ -179,13 +180,13 @@ class SharingAllocator final : public c10::Allocator {
   }
 
   c10::Allocator& before_;
-  mutable std::mutex mutex_;  // of all that follows, and of all blocks; held while forking
+  mutable std::mutex mutex_;  // guards the members below and all blocks; held while forking
   std::vector<std::shared_ptr<SharedBlocks>> all_{};
   mutable std::unordered_map<void*, Use> in_use_{};
 };
 // NOLINTEND(modernize-use-override)
 
-// Never destroyed, nor removed: tensors refer to the allocator that they are from.
+// The allocator is never destroyed or removed, because tensors free their memory through it.
 SharingAllocator& SharingAllocator::installed() {
   static SharingAllocator& allocator = []() -> SharingAllocator& {
     auto made = std::make_unique<SharingAllocator>(*c10::GetCPUAllocator());
@@ -194,6 +195,7 @@ SharingAllocator& SharingAllocator::installed() {
       throw InvalidArgument(
           "SharedGradients: the program has set an allocator for LibTorch's CPU tensors that "
           "cannot be replaced");
+    // A fork while another thread holds the mutex would leave it locked in the child for ever.
     ::pthread_atfork([] { installed().mutex_.lock(); }, [] { installed().mutex_.unlock(); },
                      [] { installed().mutex_.unlock(); });
     return *made.release();

@@ -40,7 +40,8 @@ SparseReduction::SparseReduction(const ::torch::Tensor& gradient, std::int64_t s
                                  Options options)
     : options_(std::move(options)), shape_(gradient.sizes().vec()) {
   const Entries entries = entries_of(gradient, sparse_dims);
-  // The step travels as an extra row of indices, because gathered tensors have no field for it.
+  // The step travels as an extra row of indices, because an allgather, unlike an allreduce, does
+  // not carry the number of a step.
   const ::torch::Tensor header =
       at::full({1, entries.indices.size(1)}, options_.step, entries.indices.options());
   indices_ = at::cat({header, entries.indices}).contiguous();

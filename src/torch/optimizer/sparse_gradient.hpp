@@ -39,7 +39,8 @@ class SparseReduction {
   ::torch::Tensor values_;
   ::torch::Tensor all_indices_;
   ::torch::Tensor all_values_;
-  // Last, and so destroyed first: it waits for the operation, which uses the tensors above.
+  // Declared last, so destroyed first: the destructor waits for the operation, which uses the
+  // tensors above.
   Future<std::vector<std::vector<std::int64_t>>> future_;
 };
 

@@ -20,14 +20,14 @@ namespace {
 
 bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at::kSparse; }
 
-// In the memory of `total` if possible: the program may hold it.
+// Adds in the memory of `total` if possible, because the program may hold that tensor.
 ::torch::Tensor sum_of(const ::torch::Tensor& total, const ::torch::Tensor& addend) {
   if (is_sparse(total)) return is_sparse(addend) ? total.add(addend).coalesce() : addend.add(total);
   ::torch::Tensor sum = total;
   return sum.add_(addend);
 }
 
-/// Keeps the reduced sparse gradient where the storage finds it.
+/// Writes the reduced sparse gradient to `result`, the buffer of its round in the storage.
 class OwnSparseReduction : public OwnReduction {
  public:
   OwnSparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
@@ -55,7 +55,8 @@ bool TorchGradientStorage::is_zero(const ::torch::Tensor& gradient) {
   return values.numel() == 0 || at::count_nonzero(values).item<std::int64_t>() == 0;
 }
 
-// The program may have zeroed the gradient since: then nothing of the result is left.
+// True if the gradient holds the last result. If the program has zeroed it since, nothing of the
+// result is left.
 bool TorchGradientStorage::is_reduced(const Parameter& parameter) {
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined() ||
@@ -75,7 +76,7 @@ void TorchGradientStorage::make_room(std::size_t slot) {
   } else if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = std::exchange(gradient, ::torch::Tensor());
   }
-  parameter.reduced.reset();  // what accumulates is not
+  parameter.reduced.reset();  // the gradient that accumulates next is not reduced
 }
 
 void TorchGradientStorage::accumulate_locally(std::size_t slot) {
@@ -119,7 +120,8 @@ void TorchGradientStorage::require_unmixed() const {
     if (takes_part(slot)) require_unmixed(slot);
 }
 
-// A gradient in another memory order is copied before its operation, so that none writes to it.
+// Checks the memory that operations write to. A gradient in another memory order is copied before
+// its operation, so no operation writes to it.
 void TorchGradientStorage::require_disjoint() const {
   std::vector<MemoryUse> uses;
   const auto add = [&](const ::torch::Tensor& gradient, std::size_t slot) {
@@ -311,8 +313,8 @@ void TorchGradientStorage::close(std::size_t slot, bool keep) {
   const bool expected = std::exchange(parameter.expected, false);
   parameter.detached = false;
   if (!keep) return;
-  // Nothing to reduce, such as zeros from before a failure here: but optimizers step a parameter
-  // that has a gradient, so either all ranks have one or none.
+  // Nothing was reduced, but another rank has a gradient, such as zeros from before a failure here.
+  // Optimizers step a parameter that has a gradient, so all ranks must have one.
   if (rounds.empty() && !total.defined() && expected && parameter.sparse_dims == 0)
     total = at::zeros_like(parameter.tensor);
   if (rounds.empty() && !total.defined()) return;
@@ -341,8 +343,9 @@ void TorchGradientStorage::put(Parameter& parameter, ::torch::Tensor total) cons
   parameter.mixed = false;
 }
 
-// The other ranks have a gradient, so this one must, too: an optimizer steps what has one, and they
-// may all zero theirs and freeze the parameter.
+// Leaves the gradient's memory to the pending operations, and gives the parameter another gradient.
+// It must have one, because the other ranks do: an optimizer steps every parameter that has a
+// gradient, even if the program then zeroes the gradients and freezes the parameter.
 void TorchGradientStorage::detach(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
   if (parameter.rounds.empty() && !parameter.set_aside.defined()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of an optimizer's parameters, as PassReducer sees them.
+// The storage of LibTorch gradients for PassReducer.
 #pragma once
 
 #include <torch/types.h>
@@ -35,52 +35,54 @@ struct Parameter {
   bool elsewhere = false;                 // another optimizer reduces it
   std::int64_t reductions_elsewhere = 0;  // that optimizer's reductions at the end of the last step
   bool waiting = false;                   // a pass without reduction accumulated here
-  bool mixed = false;                     // it did so onto the reduced gradient
+  bool mixed = false;                     // that pass accumulated onto the reduced gradient
   // Sparse dimensions of the last gradient, here or on another rank; 0 if it was dense.
   std::int64_t sparse_dims = 0;
   bool expected = false;        // another rank has a gradient
-  ::torch::Tensor set_aside{};  // the reduced gradient, while a pass is reduced
+  ::torch::Tensor set_aside{};  // the result of earlier passes, while a pass is reduced
   std::deque<RoundGradient> rounds{};
   bool detached = false;  // the pass has failed here, and the gradient is no longer part of it
-  // The gradient that holds the last result, and its version then. Weak, so that the memory can go.
+  // The gradient that holds the last result, and its version then. Weak, so that the memory can be
+  // freed.
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
   std::int64_t reduced_version = 0;
 };
 
-/// A reduced gradient is set aside before more accumulates, and added back afterwards. Even an
-/// average could not reduce it again: ranks that have joined would take part with zeros.
+/// A reduced gradient is set aside before another pass accumulates, and added back afterwards. It
+/// cannot be reduced again, not even by an average, because ranks that have joined would take part
+/// with zeros.
 class TorchGradientStorage : public GradientStorage {
  public:
   /// Messages begin with `subject`.
   TorchGradientStorage(DistributedOptimizerOptions options, const char* subject);
 
-  /// Describes what must be equal on all ranks besides the options.
+  /// A text that must be equal on all ranks, besides the options.
   [[nodiscard]] virtual std::string description() const { return {}; }
 
   [[nodiscard]] const char* subject() const { return subject_; }
   std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
 
-  /// Before a gradient accumulates in a pass that reduces.
+  /// Called before a gradient accumulates in a pass that reduces.
   virtual void make_room(std::size_t slot);
-  /// Before a gradient accumulates in a pass without reduction.
+  /// Called before a gradient accumulates in a pass without reduction.
   virtual void accumulate_locally(std::size_t slot);
-  /// It has accumulated there.
+  /// Called after a gradient has accumulated in a pass without reduction.
   virtual void accumulated_locally(std::size_t /*slot*/) {}
-  /// In place of these calls, at the end of a pass in which the parameter had no hooks.
+  /// Called in place of these functions, at the end of a pass in which the parameter had no hooks.
   virtual void accumulated_unnoticed(std::size_t slot);
-  /// Puts the same elements in other memory in the place of the parameter's gradient.
+  /// Replaces the parameter's gradient by `copy`, which has the same elements in other memory.
   void move_gradient(const ::torch::Tensor& parameter, ::torch::Tensor copy);
   /// Throws InvalidArgument if a pass without reduction has accumulated onto a reduced gradient.
   virtual void require_unmixed() const;
-  /// Gradients that changed since they were reduced are taken for new ones, set by the program.
+  /// Treats gradients that changed since they were reduced as new ones, which the program has set.
   virtual void forget_changed();
   /// Throws InvalidArgument for a gradient that no operation can reduce.
   virtual void require_reducible(std::size_t slot, bool grouped) const;
   /// Throws InvalidArgument if the gradients of two parameters share memory.
   virtual void require_disjoint() const;
-  /// Forgets which gradients are reduced or wait: they are about to be zeroed.
+  /// Forgets which gradients are reduced or wait, because they are about to be zeroed.
   virtual void forget();
 
   [[nodiscard]] bool takes_part(std::size_t slot) const override;
@@ -106,7 +108,7 @@ class TorchGradientStorage : public GradientStorage {
  private:
   void require_unmixed(std::size_t slot) const;
   [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
-  /// Returns the gradient unless it is reduced or under reduction; then an undefined tensor.
+  /// Returns the gradient; an undefined tensor if it is reduced already or under reduction.
   ::torch::Tensor take(Parameter& parameter) const;
   void put(Parameter& parameter, ::torch::Tensor total) const;
 

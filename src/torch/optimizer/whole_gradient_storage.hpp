@@ -35,8 +35,8 @@ class WholeGradientStorage : public TorchGradientStorage {
     return TorchGradientStorage::content(slot);
   }
 
-  // `zero_grad` of LibTorch's base class removes only the gradients of shards. Then the whole
-  // gradient goes too, unless the program has set another one since the reduction.
+  // LibTorch's own `zero_grad` removes only the gradients of shards. This function removes the
+  // whole gradients of these shards, unless the program has set others since the reduction.
   void sync_with_module() const {
     for (std::size_t slot = 0; slot < parameters().size(); ++slot) sync_with_module(slot);
   }

@@ -82,7 +82,7 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_step() const {
   return entries;
 }
 
-// False if the header is damaged.
+// Fills in the metric and the serial number. Returns false if the header is damaged.
 bool CheckpointDirectory::read_header_of(Entry& entry) {
   try {
     const CheckpointHeader header = read_checkpoint_header(entry.path);
@@ -94,7 +94,7 @@ bool CheckpointDirectory::read_header_of(Entry& entry) {
   }
 }
 
-// A damaged file takes no place among those that are kept. It is not removed either: loading
+// A damaged file does not count among the checkpoints to keep. It is not removed either: loading
 // reports it, and the user may be able to repair it.
 std::vector<CheckpointDirectory::Entry> CheckpointDirectory::with_good_headers() const {
   std::vector<Entry> good = by_step();
@@ -124,7 +124,8 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_metric() const {
                 [](const Entry& entry) { return !entry.metric || std::isnan(*entry.metric); });
   const bool less_is_better = options_.best == Goal::minimum;
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
-    // Lower steps are newer after a return to an older checkpoint, so the serial decides first.
+    // The serial decides first, because lower steps are newer after a return to an older
+    // checkpoint.
     if (*a.metric == *b.metric) return std::tie(a.serial, a.step) < std::tie(b.serial, b.step);
     return less_is_better ? *a.metric < *b.metric : *a.metric > *b.metric;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints in a directory. No communication.
+// The checkpoints in a directory. Does not communicate with other ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class CheckpointDirectory {
   struct Entry {
     std::filesystem::path path;
     std::int64_t step = 0;           // from the file's name
-    std::uint32_t serial = 0;        // from its header
-    std::optional<double> metric{};  // from its header
+    std::uint32_t serial = 0;        // from the file's header
+    std::optional<double> metric{};  // from the file's header
   };
 
   explicit CheckpointDirectory(const CheckpointerOptions& options) : options_(options) {}
@@ -28,17 +28,21 @@ class CheckpointDirectory {
   /// Creates the directory unless it exists. Throws CheckpointError.
   void make() const;
 
-  /// The serial number for the next checkpoint: higher than all others. Throws CheckpointError.
+  /// The serial number for the next checkpoint, higher than all in the directory. Throws
+  /// CheckpointError.
   [[nodiscard]] std::uint32_t next_serial() const;
 
-  /// Files with a checkpoint's name: first those whose header is damaged, then the others, the one
-  /// that was saved last first. A missing directory counts as empty. Throws CheckpointError.
+  /// The files with a checkpoint's name, from the newest save to the oldest. Files with a damaged
+  /// header, whose age is unknown, come first, so that loading reports them. A missing directory
+  /// counts as empty. Throws CheckpointError.
   [[nodiscard]] std::vector<Entry> by_age() const;
 
-  /// Checkpoints with a valid header and a metric, the best first; of equal ones the oldest first.
+  /// The checkpoints with a valid header and a metric, from the best to the worst, and from the
+  /// oldest to the newest where metrics are equal.
   [[nodiscard]] std::vector<Entry> by_metric() const;
 
-  /// Removes what interrupted writes have left. A warning names a file that cannot be removed.
+  /// Removes the files that interrupted writes have left. A warning names a file that cannot be
+  /// removed.
   void remove_unfinished() const;
 
   /// Removes the checkpoints that the options do not keep. Always keeps `saved`, the checkpoint
@@ -49,7 +53,7 @@ class CheckpointDirectory {
  private:
   [[nodiscard]] std::optional<std::int64_t> step_of(const std::filesystem::path& path) const;
   [[nodiscard]] std::vector<Entry> by_step() const;
-  /// By age, and without the others.
+  /// The checkpoints with a valid header, from the newest save to the oldest.
   [[nodiscard]] std::vector<Entry> with_good_headers() const;
   static bool read_header_of(Entry& entry);
 

@@ -28,7 +28,8 @@ constexpr const char* serial_key = "kolo.serial";
 constexpr const char* ranks_key = "kolo.ranks";
 constexpr int max_ranks = 1 << 20;
 
-// The number under this key of the metadata, if there is one. Throws SafetensorsFault.
+// Returns the number under this key of the metadata; nothing without the key. Throws
+// SafetensorsFault for text that is not a number.
 template <typename Number>
 std::optional<Number> number_of(const Metadata& metadata, const std::string& key) {
   const auto found = metadata.find(key);
@@ -43,7 +44,8 @@ std::optional<Number> number_of(const Metadata& metadata, const std::string& key
       fmt::format("is corrupt: its metadata '{}' is '{}', which is no number", key, shown(text)));
 }
 
-// A damaged file that Kolo wrote must not pass as the work of another program.
+// Throws SafetensorsFault if a file that Kolo wrote has lost a checksum. Otherwise a damaged file
+// could pass as one of another program, which needs none.
 void require_checksums(const Metadata& metadata) {
   const auto its_version = number_of<int>(metadata, version_key);
   if (!its_version) return;
@@ -95,7 +97,7 @@ Metadata metadata_for(const CheckpointHeader& header, std::size_t ranks) {
   return metadata;
 }
 
-// Begins the names of per-rank parts.
+// The prefix of the names of per-rank parts.
 constexpr std::string_view own_start = "own.";
 constexpr std::string_view empty_name = "%";
 
@@ -111,7 +113,8 @@ std::string escape(const std::string& part) {
   return text;
 }
 
-// Takes text that `escape` never writes as it is, because other programs do not escape.
+// Undoes `escape`. Text that `escape` never writes stays as it is, because other programs do not
+// escape.
 std::string unescape(std::string_view text) {
   if (text == empty_name) return {};
   std::string part;
@@ -129,7 +132,7 @@ std::string unescape(std::string_view text) {
   return part;
 }
 
-// The part that a tensor or a metadata entry of the file belongs to, and its name there.
+// The name of a tensor or metadata entry of the file, split into the part and the name in the part.
 struct PartEntry {
   int rank = -1;  // -1: a shared part
   std::string part{};
@@ -143,7 +146,8 @@ struct PartEntry {
                   shown(name)));
 }
 
-// Returns nothing for other names, and for a rank that did not save.
+// Returns nothing for a name that is not of this form, and for the part of a rank that did not
+// save.
 std::optional<PartEntry> split(std::string_view text, int ranks) {
   PartEntry entry;
   if (text.starts_with(own_start)) {
@@ -178,7 +182,7 @@ void add_parts(const NamedStates& parts, StateViews& file) {
                            tensor.view());
     }
     for (const auto& [key, text] : state.metadata) file.metadata[start + '.' + key] = text;
-    // An empty part must come back too.
+    // An empty part is written as an empty tensor, so that reading the file returns it too.
     if (state.empty()) file.tensors.emplace(start, ConstTensorView("", Shape{0}, DType::u8));
   }
 }
@@ -207,7 +211,7 @@ void add_tensors(CheckpointContents& contents, StateDict& file) {
 }  // namespace
 
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
-  if (bytes.empty()) return before;  // null would begin anew
+  if (bytes.empty()) return before;  // zlib takes a null pointer for the start of a new checksum
   return static_cast<std::uint32_t>(
       ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
@@ -245,7 +249,7 @@ CheckpointHeader read_checkpoint_header(const fs::path& path) {
 }
 
 std::string read_checkpoint(const fs::path& path) {
-  // A large file of another kind is refused before it is read.
+  // The header is read first, so that a large file of another kind is refused before it is read.
   static_cast<void>(read_checkpoint_header(path));
   File file = open_to_read(path, checkpoint_kind);
   return file.read(file.size());

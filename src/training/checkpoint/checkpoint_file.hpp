@@ -2,15 +2,16 @@
 // One checkpoint as a safetensors file, on the disk or as bytes that travel between ranks. No
 // communication. All functions throw CheckpointError.
 //
-// The tensors of a part have the names "<part>.<tensor>" and its metadata "<part>.<key>". A part
-// that is text is the tensor "<part>", its bytes as U8. The per-rank parts have "own.<rank>."
-// before their names. In the name of a part, '%', '.' and characters that are not printable ASCII
-// are written as "%2E", and so are the first letters of "own", "kolo" and "__metadata__". An empty
-// name is "%".
+// A tensor of a part is named "<part>.<tensor>", and a metadata entry "<part>.<key>". A part that
+// is text is a tensor of U8 named "<part>". The names of per-rank parts begin with "own.<rank>.".
+// In the name of a part, '%', '.' and characters that are not printable ASCII are escaped as in
+// "%2E", and so are the first letters of the names "own", "kolo" and "__metadata__". An empty name
+// is written "%".
 //
 // The metadata also has the entries of CheckpointHeader as decimal numbers: "kolo.step",
-// "kolo.metric" if there is one, "kolo.serial" and "kolo.ranks"; and "kolo.writer.version" with the
-// checksums of safetensors_header.hpp. Files of other programs need only "kolo.step".
+// "kolo.metric" if there is a metric, "kolo.serial" and "kolo.ranks". Kolo's own files also have
+// "kolo.writer.version" and the checksums of safetensors_header.hpp. Files of other programs need
+// only "kolo.step".
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct CheckpointContents {
   std::vector<NamedStates> per_rank{};
 };
 
-/// The parts of one rank as the bytes of a safetensors file, for rank 0.
+/// Encodes the parts of one rank as the bytes of a safetensors file, to be sent to rank 0.
 [[nodiscard]] std::string encode_parts(const NamedStates& parts);
 
 /// Writes a checkpoint of shared parts and of each rank's parts, as `encode_parts` returned them;
@@ -49,10 +50,10 @@ void write_checkpoint(const std::filesystem::path& path, const CheckpointHeader&
 /// Reads the header, verifies its checksum, and checks that the file has the length that it states.
 [[nodiscard]] CheckpointHeader read_checkpoint_header(const std::filesystem::path& path);
 
-/// The bytes of a checkpoint's file, of which only the header is verified.
+/// Reads the bytes of a checkpoint's file. Verifies only the header.
 [[nodiscard]] std::string read_checkpoint(const std::filesystem::path& path);
 
-/// The checkpoint in the bytes of the file at `path`, which messages name. Verifies the checksums.
+/// Parses the bytes of the file at `path`, and verifies the checksums. Messages name `path`.
 [[nodiscard]] CheckpointContents parse_checkpoint(const std::filesystem::path& path,
                                                   const std::string& bytes);
 

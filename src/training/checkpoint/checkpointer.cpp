@@ -56,7 +56,8 @@ std::string on_rank_0(const fs::path& path, const std::function<std::string()>& 
   return reply;
 }
 
-// A checkpoint as rank 0 has read it: the bytes of its file, and what they contain.
+// A checkpoint that rank 0 has read: the bytes of its file, which the other ranks get, and the
+// contents parsed from them.
 struct Found {
   fs::path path{};
   std::string bytes{};
@@ -69,7 +70,8 @@ Found read(const fs::path& path) {
   return found;
 }
 
-// The first entry whose file is complete, on this rank; an empty path if there is none.
+// Reads the first entry whose file is undamaged; the path is empty if there is none. Not
+// collective.
 Found first_undamaged(const std::vector<CheckpointDirectory::Entry>& entries) {
   for (const CheckpointDirectory::Entry& entry : entries) {
     try {
@@ -141,7 +143,8 @@ std::optional<Checkpoint> load_found(const fs::path& where, const std::function<
                         .ranks = static_cast<int>(contents.per_rank.size()),
                         .parts = std::move(contents.parts),
                         .path = std::move(found.path)};
-  // Per-rank parts belong to a rank of a world of that size; in another world they have no owner.
+  // Per-rank parts belong to the ranks of a world of the saved size. In a world of another size
+  // they have no owner.
   if (checkpoint.ranks == size())
     checkpoint.per_rank = std::move(contents.per_rank[static_cast<std::size_t>(rank())]);
   return checkpoint;
@@ -184,7 +187,7 @@ fs::path Checkpointer::save(std::int64_t step, const NamedStates& parts,
   on_rank_0(path, [&] {
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
-    directory.remove_unfinished();  // first: the new file may need their space
+    directory.remove_unfinished();  // before writing: the new file may need the space
     write_checkpoint(path,
                      {.step = step, .metric = extras.metric, .serial = directory.next_serial()},
                      parts, per_rank);

@@ -62,7 +62,7 @@ void File::read(char* into, std::size_t bytes) {
     const ::ssize_t got = ::read(descriptor_, into, bytes);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_with_errno();
-    // The lengths were compared with the size of the file before.
+    // Callers compare lengths with the size of the file before they read.
     if (got == 0) refuse(CheckpointFault::truncated, "is truncated: it shrank while it was read");
     into += got;
     bytes -= static_cast<std::size_t>(got);

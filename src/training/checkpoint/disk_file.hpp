@@ -12,7 +12,7 @@
 
 namespace kolo::internal {
 
-/// Not thread-safe.
+/// An open file, which the destructor closes. Not thread-safe.
 class File {
  public:
   /// `purpose` and `kind` are for messages: "cannot <purpose> <kind> '<path>'".
@@ -27,7 +27,7 @@ class File {
   [[nodiscard]] std::string read(std::size_t bytes);
   [[nodiscard]] std::uint64_t size() const;
   void flush_to_disk();
-  /// Some file systems report only at close that the disk is full.
+  /// Closes the file. Some file systems report only at close that the disk is full.
   void close();
 
   /// Throws with the message "<kind> '<path>' <why>".
@@ -51,10 +51,10 @@ class File {
 void write_file(const std::filesystem::path& path, const std::string& kind,
                 const std::function<void(File&)>& write);
 
-/// A name for a file that is still being written, which no other writer has:
+/// A random name for a file that is still being written, which no other writer uses:
 /// "<path>.<16 hexadecimal digits>.part".
 [[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
-/// The path for which a file has an unfinished name; empty for any other file.
+/// The final path of a file with an unfinished name; empty for any other name.
 [[nodiscard]] std::filesystem::path finished_name(std::filesystem::path path);
 
 }  // namespace kolo::internal

@@ -23,7 +23,7 @@ constexpr std::uint64_t max_shard_ranks = 1'000'000;
 
 constexpr std::uint64_t max_index_bytes = 100'000'000;
 
-// A name with a folder could reach any file of the system.
+// True for a file name without folders. A name with folders could reach any file of the system.
 bool is_bare(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
@@ -79,7 +79,7 @@ ShardIndex parse_shard_index(std::string_view text) {
   const auto key = object.find("key");
   const auto ranks = object.find("ranks");
   if (key == object.end() || !key->is_string()) throw JsonFault("has no text 'key'");
-  // Unsigned: the parser makes only negative integers signed.
+  // The parser stores an integer as signed only if it is negative.
   if (ranks == object.end() || !ranks->is_number_unsigned() || ranks->get<std::uint64_t>() < 1 ||
       ranks->get<std::uint64_t>() > max_shard_ranks)
     throw JsonFault("has no number 'ranks' from 1 to 1,000,000");
@@ -88,6 +88,7 @@ ShardIndex parse_shard_index(std::string_view text) {
 
 void begin_shard_folder(const fs::path& folder) {
   fs::create_directories(folder);
+  // From here to the new index, the folder holds no complete state.
   fs::remove(folder / shard_index_name);
   std::vector<fs::path> unfinished;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {

@@ -13,10 +13,10 @@
 
 namespace kolo::internal {
 
-/// The member "weight_map" of such an index: the file of each tensor.
+/// The index of a set of safetensors files. Its member "weight_map" names the file of each tensor.
 struct SafetensorsIndex {
   std::map<std::string, std::string> file_of{};  // by the name of the tensor
-  std::vector<std::filesystem::path> files{};    // with the folder of the index
+  std::vector<std::filesystem::path> files{};    // paths in the folder of the index
 };
 
 /// True for the name of an index, whether it exists or not.
@@ -27,8 +27,8 @@ struct SafetensorsIndex {
 
 constexpr const char* shard_index_name = "state.json";
 
-/// The index of a ShardedOptimizer's state. It is written last, and says how many files the folder
-/// has. Each file and the index have the same key.
+/// The index of a ShardedOptimizer's state. It is written last, so a folder with an index holds a
+/// complete state. The files and the index of a state have the same key.
 struct ShardIndex {
   std::string key;
   int ranks;  // the number of files, one for each rank that saved; 1 to 1,000,000
@@ -36,15 +36,15 @@ struct ShardIndex {
   friend bool operator==(const ShardIndex&, const ShardIndex&) = default;
 };
 
-/// JSON.
+/// Prints the index as JSON.
 [[nodiscard]] std::string to_text(const ShardIndex& index);
-/// Throws JsonFault for any text that is not an index.
+/// Parses an index. Throws JsonFault for any other text.
 [[nodiscard]] ShardIndex parse_shard_index(std::string_view text);
 
 /// Prepares a folder for a new state that no process is writing yet: makes it, and removes its
 /// index and the files of saves that were killed. Throws std::filesystem::filesystem_error.
 KOLO_EXPORT void begin_shard_folder(const std::filesystem::path& folder);
-/// Throws CheckpointError.
+/// Writes and reads the index of a folder. Both throw CheckpointError.
 KOLO_EXPORT void write_shard_index(const std::filesystem::path& folder, const ShardIndex& index);
 [[nodiscard]] KOLO_EXPORT ShardIndex read_shard_index(const std::filesystem::path& folder);
 

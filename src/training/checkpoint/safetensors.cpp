@@ -81,7 +81,7 @@ StateDict load_set(const fs::path& path) {
   for (const fs::path& file : index.files) {
     StateDict one = load_one(file);
     set.metadata.merge(one.metadata);
-    set.tensors.merge(one.tensors);
+    set.tensors.merge(one.tensors);  // leaves tensors with known names in `one`
     if (!one.tensors.empty())
       throw CheckpointError(
           CheckpointFault::corrupt, file,
@@ -98,7 +98,7 @@ StateDict load_set(const fs::path& path) {
   return set;
 }
 
-// `where` begins messages.
+// Copies stored tensors into tensors of the program by name. `where` begins messages.
 UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
                             const TensorViews& into, const SafetensorsOptions& options) {
   MatchedNames matched = match_names(where, names_of(into), names_of(from.tensors), options);
@@ -112,7 +112,7 @@ UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
             to_string(source.dtype), to_string(source.shape), holder_of(where),
             to_string(to.dtype()), to_string(to.shape()));
   }
-  // All are checked before the first changes.
+  // All tensors are checked before the first one changes.
   for (const auto& [wanted, found] : matched.pairs) {
     const std::string& bytes = from.tensors.at(found).bytes;
     if (!bytes.empty()) std::memcpy(into.at(wanted).data(), bytes.data(), bytes.size());
@@ -120,7 +120,7 @@ UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
   return std::move(matched.unmatched);
 }
 
-// "'a', 'b' and 7 more"
+// Prints names for a message: "'a', 'b' and 7 more".
 std::string list_names(const std::vector<std::string>& names) {
   constexpr std::size_t max_listed = 5;
   std::string text;
@@ -165,7 +165,7 @@ SafetensorsHeader internal::read_header(std::uint64_t total, const ReadBytes& re
   std::string start(std::min<std::uint64_t>(header_start_bytes, total), '\0');
   read(start.data(), start.size());
   const std::uint64_t length = header_length(start, total);
-  // A hostile length may be below the part of the JSON that was read already.
+  // A damaged file may state a length below the part of the JSON that was read already.
   std::string json = start.substr(sizeof(std::uint64_t), length);
   const std::size_t have = json.size();
   json.resize(length);

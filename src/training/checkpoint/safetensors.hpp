@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader and the writer of safetensors files, for disks and for memory, and the matching of
-// tensors by name.
+// Reads and writes safetensors files on disk and in memory, and matches tensors by name.
 #pragma once
 
 #include <filesystem>
@@ -22,19 +21,19 @@ struct StateViews {
   Metadata metadata{};
 };
 
-/// Writes a file, with `file_kind` in the messages of errors: "cannot write checkpoint 'a'". Sets
+/// Writes a file. `file_kind` is for the messages of errors: "cannot write checkpoint 'a'". Sets
 /// the checksums if the metadata has entries for them. Throws CheckpointError, and InvalidArgument
-/// as `save_safetensors`.
+/// like `save_safetensors`.
 void write_safetensors(const std::filesystem::path& path, const std::string& file_kind,
                        const StateViews& state);
-/// The bytes of such a file.
+/// Returns the bytes of such a file.
 [[nodiscard]] std::string write_safetensors(const StateViews& state);
 
 /// Copies the next bytes of a file, on a disk or in memory.
 using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
 
-/// Reads a file of `total` bytes, and verifies the checksums that its metadata has. Throws
-/// SafetensorsFault.
+/// Reads a file of `total` bytes, or only its header, and verifies the checksums that the metadata
+/// has. Throws SafetensorsFault.
 [[nodiscard]] SafetensorsHeader read_header(std::uint64_t total, const ReadBytes& read);
 [[nodiscard]] StateDict read_safetensors(std::uint64_t total, const ReadBytes& read);
 /// Reads a file in memory.

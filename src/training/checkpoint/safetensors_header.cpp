@@ -56,7 +56,7 @@ std::uint64_t natural(const json& value, const std::string& name, const char* wh
   return value.get<std::uint64_t>();
 }
 
-// The bytes of a tensor; nothing if they are more than 2^63 - 1.
+// The size of a tensor in bytes; nothing if it is above 2^63 - 1.
 std::optional<std::int64_t> bytes_of(DType dtype, const Shape& shape) {
   auto bytes = static_cast<std::int64_t>(size_of(dtype));
   for (const std::int64_t length : shape.lengths())
@@ -142,7 +142,7 @@ json parse_object(std::string_view text) {
   }
 }
 
-// The place of the digits of the header's checksum in the JSON; npos if there are none.
+// The position in the JSON of the digits of the header's checksum; npos without a checksum.
 std::size_t checksum_place(std::string_view text) {
   const std::string before = fmt::format("\"{}\":\"", header_checksum_key);
   const std::size_t found = text.find(before);
@@ -179,7 +179,7 @@ std::uint64_t header_length(std::string_view start, std::uint64_t total) {
 }
 
 SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_bytes) {
-  // Before anything else is believed.
+  // The checksum is verified before anything in the header is believed.
   const std::size_t place = checksum_place(text);
   if (place != std::string_view::npos &&
       text.substr(place, no_checksum.size()) != header_checksum(text, place)) {
@@ -206,7 +206,7 @@ SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_bytes) 
 }
 
 void lay_out(SafetensorsHeader& header) {
-  // Elements are aligned to their own size, since larger ones come first.
+  // Tensors with larger elements come first, so that all elements are aligned to their own size.
   std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
     const std::size_t size_a = size_of(a.dtype), size_b = size_of(b.dtype);
     return size_a != size_b ? size_a > size_b : a.name < b.name;

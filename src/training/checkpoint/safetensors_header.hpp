@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of a safetensors file. No files here.
+// The header of a safetensors file, parsed from and printed to memory.
 //
 // The format: a u64 number N, little-endian; N bytes of JSON, padded with spaces; the data of the
 // tensors. The JSON is an object with one member per tensor, {"dtype": "F32", "shape": [64, 3],
@@ -17,7 +17,8 @@
 
 namespace kolo::internal {
 
-/// The bytes are not a safetensors file. The message follows a subject: "is corrupt: ...".
+/// Thrown for bytes that are not a safetensors file. The message continues a sentence whose subject
+/// is the file: "is corrupt: ...".
 class SafetensorsFault : public std::runtime_error {
  public:
   SafetensorsFault(CheckpointFault fault, const std::string& message)
@@ -32,7 +33,7 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::u8;
   Shape shape{};
-  std::uint64_t begin = 0;  // in the data
+  std::uint64_t begin = 0;  // offset in the data
   std::uint64_t end = 0;
 };
 
@@ -45,13 +46,15 @@ struct SafetensorsHeader {
   }
 };
 
-/// Entries of the metadata with which Kolo secures its checkpoints: checksums as 8 hexadecimal
-/// digits, that of the header (the JSON with its padding) with zeros in place of its own digits.
+/// Metadata entries with which Kolo secures its checkpoints: checksums as 8 hexadecimal digits. The
+/// checksum of the header (the JSON with its padding) is computed with zeros in place of its own
+/// digits.
 constexpr std::string_view header_checksum_key = "kolo.writer.crc32.header";
 constexpr std::string_view data_checksum_key = "kolo.writer.crc32.data";
 
-/// The number N at the start of a file of `total` bytes, of which `start` has the first 9 if there
-/// are so many. Throws SafetensorsFault if the header does not fit into the file.
+/// Returns the number N at the start of a file of `total` bytes. `start` has the first 9 bytes of
+/// the file, or all bytes of a shorter one. Throws SafetensorsFault if the header does not fit into
+/// the file.
 constexpr std::size_t header_start_bytes = 9;
 [[nodiscard]] std::uint64_t header_length(std::string_view start, std::uint64_t total);
 
@@ -64,9 +67,9 @@ constexpr std::size_t header_start_bytes = 9;
 /// Throws InvalidArgument for a negative length or too many bytes.
 void lay_out(SafetensorsHeader& header);
 
-/// N and the JSON, with a total length that is a multiple of 8. Sets the checksum of the header if
-/// the metadata has an entry for it. Throws InvalidArgument for texts that are not UTF-8 and for
-/// two tensors of the same name.
+/// Prints N and the JSON, with a total length that is a multiple of 8. Sets the checksum of the
+/// header if the metadata has an entry for it. Throws InvalidArgument for texts that are not UTF-8
+/// and for two tensors of the same name.
 [[nodiscard]] std::string print_header(const SafetensorsHeader& header);
 
 /// The checksum as 8 hexadecimal digits.

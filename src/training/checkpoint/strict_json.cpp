@@ -10,7 +10,8 @@ namespace kolo::internal {
 
 using nlohmann::json;
 
-// The parser alone takes the last of two members of the same name, and has no limit of depth.
+// The library's parser would keep the last of two members of the same name, and nest without
+// limit, so a callback checks both.
 json parse_strict_json(std::string_view text) {
   constexpr int max_depth = 4;
   std::vector<std::set<std::string>> names;

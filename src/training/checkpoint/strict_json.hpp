@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON from files that anyone may have written.
+// A strict parser for JSON from files that may be damaged or hostile.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,8 @@
 
 namespace kolo::internal {
 
-/// The message follows a subject: "has two members named 'a'".
+/// Thrown for invalid JSON. The message continues a sentence whose subject is the text: "has two
+/// members named 'a'".
 class JsonFault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -19,7 +20,7 @@ class JsonFault : public std::runtime_error {
 /// for more than four levels.
 [[nodiscard]] nlohmann::json parse_strict_json(std::string_view text);
 
-/// A text from a file for a message: its start if it is long.
+/// Shortens a text from a file for a message: returns only the start of a long text.
 [[nodiscard]] std::string shown(std::string_view text);
 
 }  // namespace kolo::internal

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every loop over elements is free of branches, and of floating-point reductions, which a compiler
-// may not reorder: so it makes vectors of them.
+// The loops over elements are written so that the compiler vectorizes them: they have no branches,
+// and no floating-point reductions, whose order a compiler must not change.
 #include "training/hooks/block_quantizer.hpp"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ const std::int8_t* integers_of(const std::byte* record) {
   return reinterpret_cast<const std::int8_t*>(record + sizeof(float));
 }
 
-// The bits of magnitudes order like the magnitudes, infinity and NaN last.
+// Compares magnitudes as integers: with the sign bit cleared, the bits of f32 sort like the values,
+// with infinity and NaN last. A maximum of floats would lose NaN.
 float largest_magnitude(const float* from, std::int64_t count) {
   std::int32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -36,7 +37,8 @@ float largest_magnitude(const float* from, std::int64_t count) {
   return std::bit_cast<float>(largest);
 }
 
-// Adding 1.5 * 2^23 leaves the integer, rounded, in the lowest bits.
+// The sum of a small number and 1.5 * 2^23 has no bits for a fraction. So the addition rounds to
+// nearest, ties to even, and the lowest bits of the sum are the integer.
 void round_to_integers(const float* from, std::int64_t count, float reciprocal, std::int8_t* to) {
   constexpr float shift = 12582912.0F;
   for (std::int64_t i = 0; i < count; ++i)
@@ -54,6 +56,7 @@ void quantize_block(const float* from, std::int64_t count, std::int64_t block, s
     scale = largest / max_integer;
   }
   std::memcpy(record, &scale, sizeof scale);
+  // A block whose scale is NaN or 0 is stored as zeros.
   const std::int64_t used = scale > 0.0F ? count : 0;
   round_to_integers(from, used, max_integer / largest, integers);
   std::memset(integers + used, 0, static_cast<std::size_t>(block - used));

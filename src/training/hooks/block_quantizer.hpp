@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of f32 as 8-bit integers with a scale.
+// The quantization of f32 to 8-bit integers, with a scale for each block.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace kolo::internal {
 
-/// Rounds blocks of f32 to `scale * integer`, with integers of -127 to 127 and one scale per block:
-/// its largest magnitude divided by 127. A block takes a record: its scale, and `block` integers.
-/// The last block is filled up with zeros. A block that has an infinity or NaN gets the scale NaN,
-/// and zeros; one whose elements are all below 1e-35 gets the scale 0, as its reciprocal would
-/// overflow.
+/// Rounds f32 to `scale * integer`, with integers from -127 to 127. The scale of a block is its
+/// largest magnitude divided by 127. A block is stored as a record: the scale, then `block`
+/// integers; zeros fill up the record of the last block. A block that contains an infinity or NaN
+/// gets the scale NaN and zeros. A block whose magnitudes are all below 1e-35 gets the scale 0,
+/// because the reciprocal of its scale would overflow.
 ///
 /// Rounding is to nearest, ties to even. Memory must not overlap.
 class BlockQuantizer {
@@ -31,12 +31,12 @@ class BlockQuantizer {
   /// Adds the values of the records to `sum`.
   void add(const std::byte* records, std::int64_t elements, float* sum) const;
 
-  /// Subtracts the values of the records from `from`, and writes what is left to `error`, except
-  /// blocks whose scale in `results` is NaN.
+  /// Writes `from` minus the values of the records to `error`. Skips blocks whose scale in
+  /// `results` is NaN, so that a gradient that overflowed does not stay in the error.
   void keep_error(const float* from, const std::byte* records, const std::byte* results,
                   std::int64_t elements, float* error) const;
 
-  /// Writes `factor` times the values.
+  /// Writes `factor` times the values of the records.
   void dequantize(const std::byte* records, std::int64_t elements, float factor, float* to) const;
 
  private:

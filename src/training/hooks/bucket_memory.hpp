@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of hooks: the elements of a bucket's tensors as consecutive f32, and the state of a hook
-// as one such vector for each bucket.
+// The memory of hooks: copies the elements of a bucket's tensors to consecutive f32 and back, and
+// saves one such vector for each bucket as the state of a hook.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,22 @@ namespace kolo::internal {
 
 [[nodiscard]] std::int64_t elements_of(std::span<const TensorView> tensors) noexcept;
 
-/// Writes `factor` times each element to `to`, rounded to f32, and adds `more` if it is not null.
+/// Writes the elements to `to` as f32: each times `factor`, plus the element of `more` unless it is
+/// null.
 void gather(std::span<const TensorView> tensors, double factor, const float* more, float* to);
 
 /// Writes the elements to the tensors, rounded to their types.
 void scatter(const float* from, std::span<const TensorView> tensors);
 
-/// Vectors by the name of their bucket.
+/// A vector of elements for each bucket, by the bucket's name.
 using BucketVectors = std::map<std::string, std::vector<float>>;
 
-/// A state with a tensor for each bucket. `kind` names the hook and the format's version:
+/// Makes a state with a tensor for each bucket. `kind` names the hook and the format's version:
 /// "kolo.int8.1".
 [[nodiscard]] StateDict state_of(const std::string& kind, const BucketVectors& vectors);
 
-/// Throws InvalidArgument, naming `kind`, for a state that `state_of` did not make for this kind.
+/// Returns the vectors of a state. Throws InvalidArgument, naming `kind`, for a state that
+/// `state_of` did not make for this kind.
 [[nodiscard]] BucketVectors vectors_of(const std::string& kind, const StateDict& state);
 
 }  // namespace kolo::internal

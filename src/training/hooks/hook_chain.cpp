@@ -30,7 +30,8 @@ HookClaim::~HookClaim() {
 namespace kolo::internal {
 namespace {
 
-// True if the error says that ranks have joined: then it lists these, else those that submitted.
+// True if the error means that ranks have joined. It then lists the joined ranks, never this one.
+// Any other Mismatch lists the ranks that submitted, and this rank is one of them.
 bool is_absence(const Mismatch& error, int self) {
   const auto& ranks = error.ranks();
   return !ranks.empty() && std::find(ranks.begin(), ranks.end(), self) == ranks.end();
@@ -39,7 +40,7 @@ bool is_absence(const Mismatch& error, int self) {
 }  // namespace
 
 void HookChain::start(CommunicationHook& hook, GradientBucket bucket) {
-  pending_.reserve(2);  // so that no submitted operation is lost for want of memory
+  pending_.reserve(2);  // a push_back that throws would lose the Future of a submitted operation
   try {
     stages_ = std::move(hook.reduce(std::move(bucket)).list());
     if (!submits_more()) throw InvalidArgument("it has no stage that submits an operation");
@@ -80,20 +81,21 @@ void HookChain::run_stages() noexcept {
       try {
         if (others_submit) submit_refusal();
       } catch (...) {
-        thrown_.clear();  // it is the session that takes no operations
+        thrown_.clear();  // the session takes no operations: that is no failure of the hook
         error_ = std::current_exception();
       }
     }
   }
 }
 
-/// Called in a handler.
+// Takes the message of the exception that is being handled, so it must be called in a catch block.
 void HookChain::fail() noexcept {
   thrown_ = message_of_current_exception();
   drop();
 }
 
-// An allreduce with a step that no program can give.
+// Submits an allreduce with a step that no program can give. It matches no operation of another
+// rank, so all ranks get Mismatch.
 void HookChain::submit_refusal() {
   constexpr std::int64_t no_step = -1;
   calls_.check();
@@ -126,8 +128,8 @@ void HookChain::take_answers() noexcept {
   if (is_absent) turn_to_allreduce();
 }
 
-// In place of the last stage, so that it takes no memory. Those that are done own memory that
-// nothing uses any more.
+// Overwrites the last stage with the allreduce, because a further stage could need memory that
+// there is not. No operation is pending, so nothing uses the memory of the overwritten stage.
 void HookChain::turn_to_allreduce() noexcept {
   next_ = stages_.size() - 1;
   stages_[next_] = {true, [this](const std::string& name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One reduction by a communication hook: stages, one after another.
+// The chain of stages by which a communication hook reduces a bucket once.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace kolo::detail {
 
-/// Holds the hook for one optimizer. Throws InvalidArgument if another has it.
+/// Reserves the hook for one optimizer. Throws InvalidArgument if another optimizer has it.
 class HookClaim {
  public:
   explicit HookClaim(std::shared_ptr<CommunicationHook> hook);
@@ -35,49 +35,51 @@ namespace kolo::internal {
 /// has joined between two operations.
 class NeedsAllreduce {};
 
-/// The ranks number the operations of a reduction from 1, in the order of the stages. A rank whose
-/// stage throws submits, under the number of the operation that the others submit or will submit
-/// next, one that matches no hook's. Then all ranks get Mismatch there, and none waits for ever.
+/// Runs the stages of one reduction. The ranks number its operations from 1, in the order of the
+/// stages. A rank whose stage throws submits a refusal: an operation that matches no hook's, under
+/// the number of the operation that the other ranks submit next. All ranks then get Mismatch for
+/// that operation, and no rank waits for ever.
 ///
-/// If an operation is undefined without the ranks that have joined, all others get the same
-/// Mismatch, and the allreduce of the whole bucket takes the next number.
+/// If ranks have joined and an operation is undefined without them, all other ranks get the same
+/// Mismatch. They then reduce the whole bucket by an allreduce, under the next number.
 ///
-/// No function throws, except `start`. Not thread-safe.
+/// No function throws, except `start` and `refuse`. Not thread-safe.
 class HookChain {
  public:
   struct Calls {
     std::string bucket;  // for messages
-    int rank = 0;        // this one, in the world
+    int rank = 0;        // this rank, in the world
     ProcessSet process_set{};
-    std::function<std::string(int)> name_of;  // an operation, by its number
+    std::function<std::string(int)> name_of;  // names an operation by its number
     std::function<void()> check;              // throws if nothing may be submitted any more
-    std::function<Future<void>(const std::string&)> allreduce;  // of the bucket, under this name
+    std::function<Future<void>(const std::string&)> allreduce;  // reduces the bucket by this name
   };
 
   explicit HookChain(Calls calls) : calls_(std::move(calls)) {}
 
   /// Runs the first stages, up to the first operation. Throws if nothing can be submitted.
   void start(CommunicationHook& hook, GradientBucket bucket);
-  /// In place of `start`, on a rank that cannot take part in the pass. Throws as `start`.
+  /// Replaces `start` on a rank that cannot take part in the pass: submits a refusal. Throws if
+  /// nothing can be submitted.
   void refuse() { submit_refusal(); }
 
-  /// Runs the stages that need not wait.
+  /// Runs further stages for as long as no pending operation makes them wait.
   void poll() noexcept;
-  /// Waits, until this many operations were submitted or the chain has ended.
+  /// Waits until this many operations were submitted or the chain has ended.
   void reach(int operations) noexcept;
-  /// Runs no further stage; the other ranks' fail.
+  /// Runs no further stage, and submits a refusal, so that the stages of the other ranks fail.
   void abort() noexcept;
-  /// Submits a refusal if the chain has ended before this operation, which another rank refused: it
-  /// had an operation more than the rank that refused first.
+  /// Answers a refusal that another rank has submitted under this number. If an earlier refusal has
+  /// ended the chain on this rank, nothing else would match it, and that rank would wait for ever.
   void close(int operation) noexcept;
-  /// Submits nothing any more.
+  /// Drops the stages that are left, so that nothing more is submitted.
   void drop() noexcept { next_ = stages_.size(); }
 
-  /// How many operations were submitted: of an ended chain, the same on all ranks.
+  /// The number of submitted operations, which is equal on all ranks once the chain has ended.
   [[nodiscard]] int operations() const noexcept { return operations_; }
   [[nodiscard]] bool ended() const noexcept { return pending_.empty() && next_ == stages_.size(); }
   [[nodiscard]] const std::string& bucket() const noexcept { return calls_.bucket; }
-  /// What the hook has thrown on this rank: its message. Empty if it has not.
+  /// The message of the exception that the hook has thrown on this rank; empty if there is none.
   [[nodiscard]] const std::string& thrown() const noexcept { return thrown_; }
   /// The error of an operation, which all ranks get.
   [[nodiscard]] const std::exception_ptr& error() const noexcept { return error_; }
@@ -91,13 +93,14 @@ class HookChain {
   [[nodiscard]] bool submits_more() const noexcept;
 
   Calls calls_;
-  std::vector<HookStages::Stage> stages_;  // they own the memory of their operations
+  std::vector<HookStages::Stage> stages_;  // each owns the memory of its operation
   std::size_t next_ = 0;
-  int operations_ = 0;  // submitted
+  int operations_ = 0;  // number of submitted ones
   bool refused_ = false;
   std::string thrown_;
   std::exception_ptr error_{};
-  // Usually one; two after `abort`. Last, so that their memory outlives them.
+  // Usually one operation; two after `abort`. Declared last, so that the futures are destroyed
+  // before the stages, which own the memory of the operations.
   std::vector<std::shared_ptr<detail::FutureBase>> pending_{};
 };
 

@@ -26,11 +26,11 @@ constexpr const char* int8_kind = "kolo.int8.1";
 struct Int8Memory {
   std::vector<std::size_t> places;  // the tensors' places; empty after loading a checkpoint
   std::vector<float> error;         // the error of this rank's roundings; may be empty
-  std::vector<float> values;        // the gradient and the error
+  std::vector<float> values;        // the gradient plus the error
   std::vector<float> sum;           // this rank's slice, summed over the ranks
   std::vector<std::byte> sent;      // records of the other ranks' slices
   std::vector<std::byte> received;  // records of this rank's slice, from the other ranks
-  std::vector<std::byte> own;       // records of the sum
+  std::vector<std::byte> own;       // records of `sum`
   std::vector<std::byte> results;   // records of all slices
 };
 
@@ -56,9 +56,10 @@ struct Slices {
   [[nodiscard]] std::int64_t elements_in(int rank) const { return begin(rank + 1) - begin(rank); }
 };
 
-/// One reduction of a bucket. Each rank owns a slice: it receives the others' roundings of it, and
-/// returns the rounded sum. It does not round its own part, so one vector holds both of its errors:
-/// those of what it sent, and in its slice that of the sum.
+/// One reduction of a bucket. Each rank owns a slice of the bucket. It receives the slice from the
+/// other ranks as rounded records, adds its own values, which it does not round, and sends the
+/// rounded sum to all ranks. So one vector of the bucket's size holds all errors of a rank: the
+/// error of the sum in its own slice, and the errors of the records that it sent elsewhere.
 class Int8Reduction {
  public:
   Int8Reduction(GradientBucket bucket, std::shared_ptr<Int8Memory> memory,
@@ -73,7 +74,8 @@ class Int8Reduction {
   Future<std::vector<std::int64_t>> exchange(const std::string& name) {
     Int8Memory& m = *memory_;
     const auto elements = static_cast<std::size_t>(slices_.elements);
-    // A bucket has other elements if some of its parameters were frozen. Then there is no error.
+    // Parameters that were frozen or unfrozen change the elements of a bucket. The error of other
+    // elements does not fit, so it starts at zero.
     const bool are_others = !m.places.empty() && m.places != bucket_.places;
     if (are_others || m.error.size() != elements) m.error.assign(feedback_ ? elements : 0, 0.0F);
     m.places = bucket_.places;
@@ -115,6 +117,7 @@ class Int8Reduction {
     Int8Memory& m = *memory_;
     for (int rank = 0; rank < slices_.ranks; ++rank) {
       const std::int64_t rows = rows_[static_cast<std::size_t>(rank)];
+      // A rank that joined after the first operation does not send the sum of its slice.
       if (rows == 0 && slices_.blocks_of(rank) > 0) throw NeedsAllreduce();
       require(rows == slices_.blocks_of(rank), rank);
     }
@@ -134,7 +137,8 @@ class Int8Reduction {
     return {memory.data(), Shape(blocks, quantizer_.record_bytes())};
   }
 
-  // Accepts any length, because an allocator must not throw.
+  // An allocator that resizes `memory`, and notes the numbers of rows for `require`. It accepts any
+  // numbers, because an allocator must not throw.
   [[nodiscard]] Allocator into(std::vector<std::byte>& memory) {
     return [this, &memory](std::span<const std::int64_t> rows) -> void* {
       std::int64_t blocks = 0;
@@ -145,7 +149,8 @@ class Int8Reduction {
     };
   }
 
-  // In its own slice, a rank has not rounded its values, but the sum.
+  // Keeps the errors of the records that this rank sent. In its own slice, it has rounded the sum
+  // and not its values, so the error there is that of the sum.
   void keep_errors() {
     Int8Memory& m = *memory_;
     const std::byte* sent = m.sent.data();
@@ -174,7 +179,7 @@ class Int8Reduction {
   bool feedback_;
   BlockQuantizer quantizer_;
   Slices slices_;
-  std::vector<std::int64_t> rows_;  // records from each rank, in the last operation
+  std::vector<std::int64_t> rows_;  // numbers of records from each rank in the last operation
 };
 
 class Int8Hook : public CommunicationHook {

@@ -11,7 +11,9 @@
 namespace kolo::internal {
 namespace {
 
-// As many partial sums as make vectors of any instruction set, added in the order of lanes.
+// The number of partial sums of a dot product, enough to fill the vectors of any instruction set.
+// It is fixed, and the partial sums are added in the order of lanes, so that all processors compute
+// the same bits.
 constexpr std::int64_t lanes = 16;
 
 template <typename T>
@@ -38,9 +40,10 @@ double norm(const float* vector, std::int64_t count) {
   return std::sqrt(dot<double>(vector, vector, count));
 }
 
-// Sums in f64: f32 leaves columns of long matrices not orthogonal enough, and squares overflow.
+// Makes the vectors orthonormal by Gram-Schmidt, in two passes over each. Dot products are summed
+// in f64: in f32, long vectors would not be orthogonal enough, and squares would overflow.
 void orthonormalize(std::int64_t vectors, std::int64_t count, float* all) {
-  constexpr double dependent = 1e-5;  // relative to the vector before
+  constexpr double dependent = 1e-5;  // relative to the norm before
   for (std::int64_t i = 0; i < vectors; ++i) {
     float* const vector = all + i * count;
     const double before = norm(vector, count);

@@ -6,11 +6,11 @@
 
 namespace kolo::internal {
 
-// All sums have an order that the source fixes, and no multiplication is fused with an addition:
+// The source fixes the order of all sums, and no multiplication is fused with an addition, so that
 // the same inputs give the same bits on any processor. Memory must not overlap.
 
-/// A matrix that is approximated by `left * right`, where `left` is rows x rank, and `right` is
-/// rank x columns.
+/// The sizes of a rows x columns matrix that is approximated by `left * right`, where `left` is
+/// rows x rank and `right` is rank x columns.
 struct LowRank {
   std::int64_t rows;
   std::int64_t columns;
@@ -39,11 +39,11 @@ void subtract_product(const LowRank& shape, const float* matrix, const float* le
 /// each. A column that depends on earlier ones, or is zero, becomes zero.
 void orthonormalize_columns(std::int64_t rows, std::int64_t rank, float* matrix);
 
-/// As above for the rows of a rank x columns matrix.
+/// Makes the rows of a rank x columns matrix orthonormal in the same way.
 void orthonormalize_rows(std::int64_t rank, std::int64_t columns, float* matrix);
 
-/// Fills with pseudo-random numbers of -1 to 1, the same on any processor. Each `stream` has its
-/// own.
+/// Fills `to` with pseudo-random numbers from -1 to 1, the same on any processor. Each `stream`
+/// gives other numbers.
 void fill_pseudo_randomly(std::uint64_t stream, std::int64_t count, float* to);
 
 /// True if no element is infinite or NaN.

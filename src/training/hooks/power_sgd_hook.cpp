@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communication hook that sends approximations of low rank.
+// The communication hook that sends approximations of low rank, by PowerSGD (Vogels et al., 2019).
+//
+// A gradient matrix M is approximated by left * right. The ranks sum M * transposed right, with the
+// right factor of the last reduction, and make the columns of the sum orthonormal: this is the new
+// left factor, the same on all ranks. Then they sum transposed left * M: the new right factor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,14 +33,13 @@ struct PowerSgdMemory {
   std::vector<std::size_t> places;  // the tensors' places; empty after loading a checkpoint
   std::vector<float> rights;        // the last right factors, orthonormal; equal on all ranks
   std::vector<float> error;         // the error of this rank's approximations; may be empty
-  std::vector<float> values;        // the gradients and the errors
+  std::vector<float> values;        // the gradients plus the errors
   std::vector<float> lefts;         // the left factors, and gradients that are not compressed
   std::vector<float> own_rights;    // the right factors of this rank's values
   std::vector<float> sums;          // the right factors, summed over the ranks
 };
 
-/// A tensor of a bucket. The offsets are those of its elements and factors among those of the
-/// bucket.
+/// A tensor of a bucket, with the offsets of its elements and factors in the vectors of the bucket.
 struct Part {
   LowRank matrix{};
   bool compressed = false;
@@ -44,7 +47,7 @@ struct Part {
   std::int64_t left_at = 0;
   std::int64_t right_at = 0;
 
-  /// Elements in the first allreduce.
+  /// The number of elements that the tensor adds to the first allreduce.
   [[nodiscard]] std::int64_t left_size() const {
     return compressed ? matrix.left_size() : matrix.size();
   }
@@ -54,6 +57,7 @@ Part layout_of(const TensorView& tensor, const PowerSgdOptions& options) {
   const std::int64_t elements = tensor.elements();
   const bool is_matrix = tensor.shape().dimensions() > 1 && elements > 0;
   std::int64_t rows = 1;
+  // The first length above 1 gives the rows, so that leading lengths of 1 do not make one long row.
   if (is_matrix)
     for (const std::int64_t length : tensor.shape().lengths())
       if (rows == 1) rows = length;
@@ -86,7 +90,8 @@ class PowerSgdReduction {
   Future<void> sum_lefts(const std::string& name) {
     PowerSgdMemory& m = *memory_;
     const bool feedback = options_.error_feedback;
-    // A bucket has other elements if some of its parameters were frozen. Then there is no error.
+    // Parameters that were frozen or unfrozen change the elements of a bucket. The error and the
+    // right factors of other elements do not fit, so they start anew.
     const bool are_others = !m.places.empty() && m.places != bucket_.places;
     if (are_others || m.error.size() != size(elements_))
       m.error.assign(feedback ? size(elements_) : 0, 0.0F);
@@ -127,6 +132,8 @@ class PowerSgdReduction {
 
   void finish() {
     PowerSgdMemory& m = *memory_;
+    // All ranks have the same sums, so all take this branch. The errors stay as they were: a
+    // gradient that overflowed must not stay in them.
     if (!finite_ || !all_finite(m.sums.data(), rights_)) {
       m.values.assign(size(elements_), std::numeric_limits<float>::quiet_NaN());
       scatter(m.values.data(), bucket_.tensors);
@@ -160,7 +167,8 @@ class PowerSgdReduction {
                            {.name = name, .op = ReduceOp::sum, .process_set = bucket_.process_set});
   }
 
-  // A row of zeros would stay zero for ever, so it begins anew.
+  // Makes the right factors orthonormal. A row of zeros would stay zero for ever, so it is filled
+  // with pseudo-random numbers, the same on all ranks.
   void complete(std::vector<float>& rights) const {
     std::uint64_t stream = options_.seed << 20U;
     for (const Part& part : parts_) {

@@ -8,8 +8,8 @@
 
 namespace kolo::internal {
 
-// Only the operation of a single gradient has a dot after the optimizer's number or the round, so
-// no gradient can have a name that turns its operation into another one.
+// Only the operation of a single gradient has a dot after the optimizer's number or the round. So a
+// gradient cannot be named such that its operation has the name of another one.
 std::string Bucket::name_in_round(int round) const {
   const std::string start = round == 0 ? "" : fmt::format("(round {})", round + 1);
   return start + (group ? "" : ".") + name;
@@ -30,8 +30,8 @@ void GradientBuckets::add(const std::string& name, std::optional<std::size_t> gr
     if (!bucket_of_group_[*group]) bucket_of_group_[*group] = bucket;
     bucket = *bucket_of_group_[*group];
   }
-  // A group's operation is named after its number: it must not depend on which gradients the group
-  // has, because names identify operations across ranks.
+  // The operation of a group is named after the group's number and not after its gradients, because
+  // the name must be the same on all ranks.
   if (bucket == buckets_.size())
     buckets_.push_back({.name = group ? fmt::format("(group {})", *group) : name, .group = group});
   buckets_[bucket].slots.push_back(slot);

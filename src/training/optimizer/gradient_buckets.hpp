@@ -14,12 +14,13 @@ struct Bucket {
   std::string name;
   std::optional<std::size_t> group{};
   std::vector<std::size_t> slots{};
-  std::size_t first_place = 0;  // for hooks; increases when a slot is replaced
+  std::size_t first_place = 0;  // place of the first slot, for hooks; grows at each replacement
   int rounds = 0;               // submitted by this rank in the current pass
 
   /// The part of the operation's name after the optimizer's number.
   [[nodiscard]] std::string name_in_round(int round) const;
-  /// The places of some of the bucket's slots, in the bucket's order (`GradientBucket::places`).
+  /// The places of some of the bucket's slots (`GradientBucket::places`). `some` is in the order of
+  /// the bucket.
   [[nodiscard]] std::vector<std::size_t> places_of(const std::vector<std::size_t>& some) const;
 };
 
@@ -41,7 +42,7 @@ class GradientBuckets {
  private:
   std::vector<Bucket> buckets_{};
   std::vector<std::size_t> bucket_of_{};                       // by slot
-  std::vector<std::optional<std::size_t>> bucket_of_group_{};  // by group; empty without slots
+  std::vector<std::optional<std::size_t>> bucket_of_group_{};  // nothing for a group without slots
 };
 
 }  // namespace kolo::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the gradients of an optimizer are: the interface between PassReducer and a framework.
+// The storage of an optimizer's gradients: the interface between PassReducer and a framework.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,27 @@ class OwnReduction {
   virtual void wait() = 0;
 };
 
-/// The gradients of an optimizer, known by their position, the slot.
+/// The gradients of an optimizer. A slot is the position of a gradient.
 class GradientStorage {
  public:
   virtual ~GradientStorage() = default;
 
-  /// False for a gradient that is not reduced, such as that of a frozen parameter.
+  /// False for a gradient that is not reduced, such as the gradient of a frozen parameter.
   [[nodiscard]] virtual bool takes_part(std::size_t /*slot*/) const { return true; }
-  /// Called when a pass ends, before `content`.
+  /// Called at the end of a pass, before `content`.
   virtual void prepare_end() {}
-  /// 0: this rank has no gradient. 1: a dense one. 1 + k: a sparse one with k sparse dimensions.
+  /// The kind of this rank's gradient. 0: none. 1: dense. 1 + k: sparse, with k sparse dimensions.
   [[nodiscard]] virtual int content(std::size_t /*slot*/) const { return 1; }
   /// True if a pass without reduction left a gradient, which the next reduction includes.
   [[nodiscard]] virtual bool is_waiting(std::size_t /*slot*/) const { return false; }
-  /// Called before `open`: the largest content of the slot on any rank.
+  /// Called before `open` with the largest content of the slot on any rank.
   virtual void expect(std::size_t /*slot*/, int /*content*/) {}
-  /// Returns the memory to reduce in place: what has accumulated since the last `open` of this
-  /// pass, times `factor`, or zeros. Gradients may accumulate elsewhere until `close`.
+  /// Returns the memory to reduce in place. It holds the gradient that has accumulated since the
+  /// last `open` of this pass, times `factor`, or zeros. Until `close`, further gradients may
+  /// accumulate in other memory.
   virtual TensorView open(std::size_t slot, double factor) = 0;
-  /// Called before `open`: the operation of a gradient that reduces itself, or null.
+  /// Called before `open`. Submits the operation of a gradient that reduces itself, and returns it;
+  /// null for any other gradient.
   virtual std::unique_ptr<OwnReduction> open_own(std::size_t /*slot*/, double /*factor*/,
                                                  const std::string& /*name*/,
                                                  std::int64_t /*number*/) {
@@ -45,22 +47,22 @@ class GradientStorage {
   }
   /// Replaces `open` on a rank outside the process set, where nothing is reduced.
   virtual void scale(std::size_t /*slot*/, double /*factor*/) {}
-  /// The memory of the last `open` was not submitted.
+  /// Called if the memory of the last `open` was not submitted.
   virtual void cancel(std::size_t /*slot*/) {}
+  /// Submits the opened memory of a bucket. `slot` is the first slot of the bucket.
   virtual Future<void> submit(std::size_t /*slot*/, const detail::GroupedAllreduceCall& call) {
     return detail::call_async(call);
   }
-  /// The operation of this round of the pass no longer uses the memory of its `open`. Not called
-  /// for every operation.
+  /// Called when the operation of this round of the pass no longer uses the memory of its `open`,
+  /// but not for every operation.
   virtual void completed(std::size_t /*slot*/, int /*round*/) {}
-  /// All operations of the pass are done. Puts the result in place if `keep`.
+  /// Called when all operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}
-  /// True if each step ends with an operation that has the name of the passes' summary. Then a
-  /// pass whose summary meets the end of another rank's step submits it again, for the next pass
-  /// of the other ranks.
+  /// True if each step ends with an operation that has the name of the pass summary. A summary that
+  /// meets the end of another rank's step is then submitted again, for the next pass of that rank.
   [[nodiscard]] virtual bool ends_steps_together() const { return false; }
-  /// Backward has thrown while operations write to opened memory. Replaces that memory in what the
-  /// program sees, because the program does not know of the operations.
+  /// Called if backward has thrown while operations write to opened memory. Gives the program other
+  /// memory for its gradients, because the program does not know of the operations.
   virtual void detach(std::size_t /*slot*/) {}
 };
 

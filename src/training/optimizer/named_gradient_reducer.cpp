@@ -39,8 +39,9 @@ void NamedGradientReducer::ready(const std::string& name,
   if (state.ready[position])
     throw InvalidArgument(
         fmt::format("{}: '{}' was already ready in this pass", state.subject(), name), name);
-  // After a step that was dropped without a call, `reduce` gathers first. That waits for the other
-  // ranks, and these may call `ready` later, or not at all.
+  // After a step that was dropped without a call, a gather comes before the next reduction. It
+  // waits for the other ranks, which may call `ready` later or not at all, so it is left to
+  // `reduce`, and nothing is submitted here.
   const bool may_submit = state.takes_part && state.reducer.in_last_pass() && !state.unstepped;
   if (may_submit && state.storage.tensors.empty()) {
     Gradients all = gradients();
@@ -115,11 +116,12 @@ void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) 
   state_->drop_before_join();
   if (state_->unstepped) gather({});
   if (!state_->synchronized) {
-    // Reduces even if nothing was submitted here: other ranks may have begun the step.
+    // Gradients are reduced even if this rank has submitted none: other ranks may have begun the
+    // step.
     Gradients all = gradients();
     state_->require_same(all);
-    // Reduces even if a submitted gradient has moved, which does not matter for one that is
-    // dropped: the other ranks wait for this rank's other gradients.
+    // Gradients are reduced even if a submitted one has moved, for it is dropped, and the other
+    // ranks wait for the rest of this rank's gradients.
     state_->reduce(std::move(all));
   }
   state_->drop_step();

@@ -90,8 +90,8 @@ void NamedGradientReducer::require_all_ranks() {
   }
 }
 
-// A program may drop a step without a call. So its next reduction first gathers nothing: if other
-// ranks gather parameters, all ranks get Mismatch.
+// A program may drop a step without a call. So the next reduction first gathers nothing, with
+// `parameters` empty: if other ranks have stepped and gather parameters, all ranks get Mismatch.
 void NamedGradientReducer::gather(const Gradients& parameters) {
   State& state = *state_;
   if (!parameters.empty()) state.require_same(parameters);

@@ -26,7 +26,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
-  const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
+  const GroupNumbers groups = group_numbers();  // throws before other ranks wait for this one
   require_disjoint(gradients);
   if (sharding) divide(gradients);
   if (!takes_part) {
@@ -37,7 +37,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   agree();
 }
 
-// At construction, because groups that differ would only show as a hang during a step.
+// The ranks agree at construction, because groups that differ would only show as a hang in a step.
 void NamedGradientReducer::State::agree() {
   reducer.agree(subject(), sharding ? describe(*sharding) : std::string(), items);
 }
@@ -72,8 +72,8 @@ void NamedGradientReducer::State::require_same(const Gradients& gradients) const
         "{}: gradients() must always return the same names in the same order", subject()));
 }
 
-// The gradients of a synchronized step may be changed, to clip them, so a trainer that goes on
-// without ending the step cannot be told from one that clips, except by its calls.
+// A program may change synchronized gradients, to clip them. So changed gradients do not show that
+// it forgot to end the step, and only its calls do.
 void NamedGradientReducer::State::require_not_synchronized(const std::string& call) const {
   if (!synchronized) return;
   throw InvalidArgument(
@@ -82,7 +82,7 @@ void NamedGradientReducer::State::require_not_synchronized(const std::string& ca
                   subject(), call));
 }
 
-// Outside the process set, `reduce` divides them itself.
+// Outside the process set no operation divides the gradients, so `reduce` does, in CPU memory.
 void NamedGradientReducer::State::require_memory_for_mean(const Gradients& gradients) const {
   if (options.accumulation != Accumulation::mean || options.backward_passes_per_step == 1) return;
   for (const auto& [name, tensor] : gradients)
@@ -116,7 +116,7 @@ void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) c
       [&](std::size_t slot) { return items[slot].name; });
 }
 
-// The last pass of a step is not ended by `end_pass`, so it is not counted yet.
+// The last pass of a step is not ended by `end_pass`, so the reducer has not counted it yet.
 double NamedGradientReducer::State::divisor() const {
   return options.accumulation == Accumulation::mean ? static_cast<double>(reducer.passes() + 1)
                                                     : 1.0;
@@ -134,9 +134,9 @@ void NamedGradientReducer::State::note_change() {
 void NamedGradientReducer::State::reduce(Gradients gradients) {
   if (!reducer.active()) reducer.begin(/*reducing=*/true);
   list(std::move(gradients));
-  // Outside the process set, nothing is reduced.
+  // Outside the process set, no operation divides the gradients.
   if (!takes_part && divisor() != 1.0) multiply(storage.tensors, 1.0 / divisor());
-  // All are submitted before the first wait, so that they travel together.
+  // All gradients are submitted before the first wait, so that they travel together.
   reducer.submit_rest();
   reducer.finish();
   clear();
@@ -150,7 +150,7 @@ void NamedGradientReducer::State::reduce(Gradients gradients) {
   }
 }
 
-// Returns whether some of what was dropped had been submitted.
+// Returns true if some of the dropped gradients had been submitted.
 bool NamedGradientReducer::State::drop_before_join() {
   if (synchronized || !reducer.step().is_before_join()) return false;
   unstepped = false;

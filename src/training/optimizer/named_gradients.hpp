@@ -16,7 +16,8 @@
 
 namespace kolo::internal {
 
-/// Reduces the tensors of these slots in one operation, each rank's shard to its place.
+/// Reduces the tensors of these slots in one reducescatter. The result is written to the place of
+/// this rank's shard in each tensor.
 [[nodiscard]] Future<void> scatter(const std::vector<std::size_t>& slots,
                                    const std::vector<Shard>& shards,
                                    const std::vector<NamedTensor>& tensors,
@@ -34,9 +35,9 @@ struct NamedGradientReducer::State {
   /// The memory that the program listed last.
   struct ListedGradients : internal::GradientStorage {
     std::vector<NamedTensor> tensors;
-    // Not empty in a ShardedOptimizer that divides gradients: each is reduced to its place.
+    // The shards to which gradients are reduced; empty unless a ShardedOptimizer divides gradients.
     std::vector<Shard> scattered;
-    std::vector<std::size_t> opened;  // since the last `submit`, to be scattered
+    std::vector<std::size_t> opened;  // slots to scatter, opened since the last `submit`
 
     TensorView open(std::size_t slot, double /*factor*/) override {
       if (!scattered.empty()) opened.push_back(slot);
@@ -55,15 +56,15 @@ struct NamedGradientReducer::State {
   std::vector<internal::Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
   std::vector<bool> ready;  // by position, in this pass
-  ListedGradients storage;  // listed when the first gradient of this pass became ready
+  ListedGradients storage;  // filled when the first gradient of this pass becomes ready
   internal::PassReducer reducer;
   bool synchronized = false;
   bool takes_part = true;
   std::vector<Shard> shards;           // empty unless this is a ShardedOptimizer
-  std::vector<std::int64_t> elements;  // in each whole tensor; like `shards`
-  bool unstepped = false;              // reduced, and parameters were not gathered since
+  std::vector<std::int64_t> elements;  // number in each whole tensor; empty like `shards`
+  bool unstepped = false;              // reduced, but parameters were not gathered since
   std::int64_t reduction = 0;          // increases when gradients are reduced, or begin to change
-  bool changes = true;                 // since the last reduction
+  bool changes = true;                 // gradients may have changed since the last reduction
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given,
         std::optional<Sharding> divided);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How every DistributedOptimizer is set up: its number, its options, and its gradient groups.
+// The setup of every DistributedOptimizer: its number, its options, and its gradient groups.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@
 namespace kolo::internal {
 
 /// Collective, unless agreements are deferred (`detail::agreements_are_deferred`). Returns a number
-/// that no earlier optimizer of the set has on any of its ranks.
-/// Operation names carry it, because two optimizers may have parameters of the same name.
+/// that no earlier optimizer has on any rank of the set. The names of operations carry the number,
+/// because two optimizers may have parameters of the same name.
 [[nodiscard]] KOLO_EXPORT std::int64_t agree_on_optimizer_number(const ProcessSet& set);
 
-/// Throws InvalidArgument for a set other than the world: it ends with its session.
+/// Throws InvalidArgument for a set other than the world, since such a set ends with its session.
 KOLO_EXPORT void require_world_to_rejoin(const ProcessSet& set, const char* subject);
 
-/// The classes that begin messages.
+/// The names of classes with which messages begin.
 constexpr const char* distributed_subject = "DistributedOptimizer";
 constexpr const char* sharded_subject = "ShardedOptimizer";
 
@@ -32,13 +32,13 @@ constexpr const char* sharded_subject = "ShardedOptimizer";
 /// parameter names.
 KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options, const char* subject);
 
-/// Throws InvalidArgument for a parameter's name that its operation, whose name is longer, cannot
-/// carry: during a step, the other ranks might wait.
+/// Throws InvalidArgument for a parameter's name that is too long: the name of its operation is
+/// longer still. Checked at construction, because other ranks might wait if a step threw.
 KOLO_EXPORT void require_short(const std::string& name, const char* subject);
 
 /// Throws InvalidArgument, naming two gradients, if they share memory: operations that are pending
-/// together must not write to the same memory. `use_of(i)`, for `i` below `uses`, is the memory of
-/// the slot that it gives as its position.
+/// together must not write to the same memory. `use_of(i)`, for `i` below `uses`, returns a range
+/// of memory, with the slot of its gradient as the position.
 KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
                                   const std::function<MemoryUse(std::size_t)>& use_of,
                                   const std::function<std::string(std::size_t)>& name_of_slot);
@@ -46,8 +46,8 @@ KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
 /// The options that must be equal on all ranks, except the groups.
 [[nodiscard]] KOLO_EXPORT Item describe(const DistributedOptimizerOptions& options);
 
-/// Factors applied to gradients before and after the sum over ranks. With Accumulation::mean, the
-/// first also divides by the backward passes of a complete step.
+/// The factors applied to gradients before and after the sum over ranks. With Accumulation::mean,
+/// the prescale also divides by the backward passes of a complete step.
 [[nodiscard]] KOLO_EXPORT double prescale(const DistributedOptimizerOptions& options);
 [[nodiscard]] KOLO_EXPORT double postscale(const DistributedOptimizerOptions& options);
 

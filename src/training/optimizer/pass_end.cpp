@@ -62,7 +62,7 @@ void PassReducer::call_summary() {
 }
 
 void PassReducer::submit_summary() noexcept {
-  // If the pass fails after its summary was submitted, the summary stays as it is.
+  // If the pass fails after its summary was submitted, the submitted summary stays as it is.
   if (summary_.is_submitted()) return;
   attempt([&] {
     fill_summary();
@@ -80,6 +80,8 @@ void PassReducer::take_summary() {
   try {
     summary_.wait();
   } catch (const Mismatch&) {
+    // The summary has met the end of another rank's step (`ends_steps_together`). That rank waits
+    // for this one in its next pass, so the summary is submitted again, and the error kept.
     if (!storage_.ends_steps_together()) throw;
     if (!error_) error_ = std::current_exception();
     fill_summary();
@@ -142,6 +144,7 @@ void PassReducer::proceed(int phase) noexcept {
 }
 
 void PassReducer::finish() noexcept {
+  // The first operation of each hook was submitted together with its bucket.
   for (int operations = 2; reach_hooks(operations); ++operations) {
   }
   submit_hook_status();
@@ -150,8 +153,8 @@ void PassReducer::finish() noexcept {
 
 void PassReducer::submit_hook_status() noexcept {
   if (!hooks_.begin_status()) return;
-  // Without a submission, because the session refused all, the other ranks do not count the pass.
-  // After a summary that tells of a failure, all ranks fail, and the failed one does not wait.
+  // If the session refused every submission, the other ranks do not count this pass. After a
+  // summary that tells of a failure, all ranks fail anyway, and the failed rank does not wait.
   if (!hooks_.are_used() || summary_.tells_failure() || !was_submitted()) return;
   attempt([&] {
     hooks_.submit_status(fmt::format("{}(hooks)", number_), step_.of_operation(), failed_);
@@ -171,7 +174,8 @@ void PassReducer::wait_for(PendingReduction& pending) {
 // Waits for all operations even after one has failed, because they still write to the gradients.
 // After a failure the pass is over on all ranks, so that they stay in step.
 void PassReducer::finish_pending() noexcept {
-  // The status comes first: the operations of a hook that has thrown are Mismatch on all ranks.
+  // The status is taken first, because its error tells more: the operations of a hook that has
+  // thrown end in Mismatch on all ranks.
   attempt([&] { hooks_.take_status(); });
   for (PendingReduction& pending : pending_) attempt([&] { wait_for(pending); });
   for (std::size_t slot = 0; slot < slots(); ++slot)
@@ -183,7 +187,7 @@ void PassReducer::finish_pending() noexcept {
 }
 
 void PassReducer::leave_pass() {
-  // Without a submission, because the session refused all, the other ranks do not count the pass.
+  // If the session refused every submission, the other ranks do not count this pass.
   if (was_submitted()) step_.advance();
   pending_.clear();
   completed_ = 0;

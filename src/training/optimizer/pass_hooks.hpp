@@ -16,42 +16,46 @@
 namespace kolo::internal {
 
 /// Runs the hook for the buckets of a pass, and tells the other ranks at the end of the pass
-/// whether it has thrown. Does nothing without a hook.
+/// whether the hook has thrown. Does nothing without a hook.
 class PassHooks {
  public:
   /// Throws InvalidArgument if another optimizer uses the hook.
   PassHooks(std::shared_ptr<CommunicationHook> hook, ProcessSet set);
 
-  /// False outside the process set, and with one rank: then nothing is sent.
+  /// True if there is a hook, and other ranks to communicate with: false outside the process set,
+  /// and in a set of one rank.
   [[nodiscard]] bool are_used() const;
-  /// Whether the hook reduces these tensors.
+  /// True if the hook reduces these tensors.
   [[nodiscard]] bool handle(const std::vector<TensorView>& views) const;
 
-  /// Starts the hook for a round of a bucket, the one with this index. `refuses`: this rank cannot
-  /// take part in the pass. The chain lives until `close`. Throws if nothing can be submitted.
+  /// Starts the hook for a round of the bucket with this index. With `refuses`, this rank cannot
+  /// take part in the pass and submits a refusal instead. The chain lives until `close`. Throws if
+  /// nothing can be submitted.
   const HookChain& begin(std::size_t bucket, int round, HookChain::Calls calls,
                          GradientBucket tensors, bool refuses);
-  /// Runs the stages that need not wait.
+  /// Runs further stages of each chain for as long as no pending operation makes them wait.
   void poll() noexcept;
   /// Runs no further stage, and makes the other ranks' stages fail.
   void abort() noexcept;
-  /// Submits nothing any more.
+  /// Drops the stages that are left, so that nothing more is submitted.
   void drop() noexcept;
 
   /// Fills in `PassSummary::refused` on a rank whose backward has thrown.
   void count_refused(std::span<std::int32_t> refused) const;
-  /// Waits until every chain has submitted this many operations or has ended. Returns whether any
-  /// has submitted so many, which is the same on all ranks. `refused`: as agreed; else empty.
+  /// Waits until every chain has submitted this many operations or has ended. Returns true, on all
+  /// ranks alike, if any chain has submitted so many. `refused` is `PassSummary::refused` if the
+  /// summary is agreed, otherwise empty.
   [[nodiscard]] bool reach(int operations, std::span<const std::int32_t> refused) noexcept;
 
-  /// Begins the status of the pass. False if it has begun already.
+  /// Marks that the agreement on the hook's status has begun. Returns false if it had before.
   [[nodiscard]] bool begin_status();
   [[nodiscard]] bool has_begun_status() const { return has_begun_status_; }
-  /// Submits an allreduce that tells whether the hook has thrown. `failed`: this rank's pass has.
+  /// Submits an allreduce that tells all ranks whether the hook has thrown on any. `failed` is true
+  /// if the pass has failed on this rank for another reason.
   void submit_status(const std::string& name, std::int64_t step, bool failed);
   /// Waits for the status, if it was submitted. Throws HookFailed if the hook has thrown on a rank.
   void take_status();
-  /// Ends the pass.
+  /// Ends the pass: destroys the chains.
   void close();
 
  private:

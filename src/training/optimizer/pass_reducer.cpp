@@ -62,7 +62,7 @@ void PassReducer::forget_passes() {
 
 PassReducer::Cut PassReducer::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
-    hooks_.drop();  // the program may have filled the memory of the gradients anew
+    hooks_.drop();  // no further stages: the program may have filled the gradients anew
     finish();
     error_ = nullptr;
     forget_passes();
@@ -194,7 +194,8 @@ void PassReducer::submit_rest() {
     if (bucket.rounds == 0) submit(bucket);
 }
 
-// In the order of submission, in which operations usually complete.
+// Tells the storage which operations are done. Stops at the first that is not, because operations
+// usually complete in the order of submission.
 void PassReducer::note_completed() {
   for (; completed_ < pending_.size(); ++completed_) {
     const PendingReduction& pending = pending_[completed_];
@@ -207,17 +208,17 @@ void PassReducer::fail_pass() noexcept {
   if (!active()) return;
   if (!reducing_) {
     active_ = false;
-    ++local_passes_;  // what it has accumulated is not reduced
+    ++local_passes_;  // the pass has accumulated gradients that are not reduced
     return;
   }
   failed_ = true;
-  // If the summary tells of a failure, that rank's hooks have refused, and the hooks here run on
-  // until they meet the refusal.
+  // If the summary tells of a failure, the hooks of the failed rank have refused, and the hooks of
+  // this rank run on until they meet the refusal.
   if (!summary_.tells_failure()) hooks_.abort();
   const bool is_agreed = summary_.is_agreed();
-  // Submits one round of each bucket before the summary, which tells the other ranks of the
-  // failure. This rank does not know what else they have submitted until the summary is agreed. If
-  // the summary was submitted before, the other ranks wait for no more than it lists.
+  // One round of each bucket is submitted before the summary, which tells the other ranks of the
+  // failure: until it is agreed, this rank does not know which further rounds they have submitted.
+  // If the summary was submitted before, the other ranks wait for no more than it lists.
   for (Bucket& bucket : buckets_.all())
     if (bucket.rounds == 0 && !summary_.is_submitted()) attempt([&] { submit(bucket); });
   submit_summary();
@@ -227,7 +228,7 @@ void PassReducer::fail_pass() noexcept {
 
 void PassReducer::settle() noexcept {
   if (!failed_) return;
-  // If the session has refused everything, the other ranks know nothing of this pass.
+  // If the session refused every submission, the other ranks know nothing of this pass.
   if (was_submitted()) submit_missing();
   finish();
   failed_ = false;

@@ -24,8 +24,8 @@
 
 namespace kolo::internal {
 
-/// Reduces gradients in buckets, passes and rounds. A bucket is what one operation reduces: a
-/// gradient, or a group of them. A pass ends when all gradients are final. Within a pass, a
+/// Reduces gradients in buckets, passes and rounds. A bucket holds the gradients that one operation
+/// reduces: a single one or a group. A pass ends when all gradients are final. Within a pass, a
 /// gradient may accumulate again after its bucket was submitted: the bucket then has a further
 /// round.
 ///
@@ -37,8 +37,8 @@ namespace kolo::internal {
 /// Not thread-safe.
 class PassReducer {
  public:
-  /// `agrees`: whether the ranks agree on the rounds. If not, every pass reduces every bucket once.
-  /// `storage` must outlive this object.
+  /// With `agrees`, the ranks agree on the rounds at the end of each pass. Without, every pass
+  /// reduces every bucket once. `storage` must outlive this object.
   KOLO_EXPORT PassReducer(GradientStorage& storage, const DistributedOptimizerOptions& options,
                           bool agrees);
   KOLO_EXPORT ~PassReducer();
@@ -61,7 +61,7 @@ class PassReducer {
   KOLO_EXPORT void replace(std::size_t slot, const std::string& retired);
   [[nodiscard]] std::size_t slots() const { return buckets_.slots(); }
 
-  /// Backward passes of this step that have ended.
+  /// The number of backward passes of this step that have ended.
   [[nodiscard]] int passes() const { return passes_; }
   /// True in the last of `backward_passes_per_step`, and in every further one.
   [[nodiscard]] bool in_last_pass() const {
@@ -71,7 +71,8 @@ class PassReducer {
   KOLO_EXPORT void forget_passes();
   /// Drops passes that began before ranks joined, or before a session began, and were not reduced:
   /// they belong to no step of the other ranks, which have completed the submitted operations.
-  /// Returns what was dropped. To be called before anything else in a new pass or step.
+  /// Returns whether passes were dropped, and whether these had submitted operations. To be called
+  /// before anything else in a new pass or step.
   enum class Cut : std::uint8_t { nothing, passes, operations };
   KOLO_EXPORT Cut drop_before_join() noexcept;
   /// Drops every pass that has begun and not ended, because a new session has begun.
@@ -79,19 +80,21 @@ class PassReducer {
   /// True if gradients are reduced, and none has accumulated since.
   [[nodiscard]] bool is_final() const { return reduced_ && local_passes_ == 0; }
   [[nodiscard]] int local_passes() const { return local_passes_; }
-  /// Passes that have reduced, of all steps.
+  /// The number of passes that have reduced, in all steps.
   [[nodiscard]] std::int64_t reductions() const { return reductions_; }
   /// Continues the count of `reductions` from this number.
   void set_reductions(std::int64_t reductions) { reductions_ = reductions; }
 
-  /// Begins a pass, whose gradients are reduced or stay this rank's. First ends a pass that failed.
+  /// Begins a pass. Its gradients are reduced if `reducing`; otherwise they accumulate on this
+  /// rank. First ends a pass that failed.
   KOLO_EXPORT void begin(bool reducing);
   [[nodiscard]] bool active() const { return active_ && !failed_; }
   [[nodiscard]] bool reducing() const { return reducing_; }
-  /// The factor of gradients before they are submitted, and the prescale of operations.
+  /// Sets the factor by which gradients are multiplied before they are submitted, and the prescale
+  /// of operations.
   KOLO_EXPORT void set_scales(double factor, double prescale);
 
-  /// The gradient is complete for now. Submits its bucket if that is complete.
+  /// Notes that the gradient is complete for now. Submits its bucket if that is complete too.
   KOLO_EXPORT void ready(std::size_t slot);
   [[nodiscard]] KOLO_EXPORT bool is_submitted(std::size_t slot) const;
   /// Submits every bucket that was not submitted in this pass.
@@ -101,13 +104,14 @@ class PassReducer {
   // phase for all of them before the next phase: the ranks may end the passes in different orders,
   // and no phase waits for what another rank submits in a later phase.
 
-  /// Phase 0.
+  /// Phase 0: submits the summary.
   KOLO_EXPORT void submit_summary() noexcept;
-  /// Waits for at most `timeout` until the submitted summary is agreed; false if it is not by then.
-  /// A rank without a pass submits the summary of one optimizer after the other.
+  /// Waits for at most `timeout` until the submitted summary is agreed; returns false if it is not
+  /// by then. It may depend on other optimizers, because a rank without a pass submits the summary
+  /// of one optimizer after the other.
   [[nodiscard]] KOLO_EXPORT bool summary_arrives_within(
       std::chrono::duration<double> timeout) noexcept;
-  /// Phase 1. Waits for the summary.
+  /// Phase 1: waits for the summary, and submits the rounds that this rank lacks.
   KOLO_EXPORT void submit_missing() noexcept;
   /// The phases from number 2 on, until the pass is no longer active: one for each operation of
   /// hooks, one for their status, and the last waits for all operations.
@@ -116,17 +120,17 @@ class PassReducer {
   KOLO_EXPORT void finish() noexcept;
   /// Throws the first error of all phases.
   KOLO_EXPORT void rethrow();
-  /// Runs all phases, and throws their first error. Only counts a pass without reduction.
+  /// Runs all phases, and throws their first error. A pass without reduction is only counted.
   KOLO_EXPORT void end_pass();
 
-  /// This rank cannot complete the pass. Tells the others, and submits zeros for what they may wait
-  /// for. Does not wait: `begin` or `settle` does.
+  /// Gives up a pass that this rank cannot complete: tells the other ranks, and submits zeros for
+  /// the operations that they may wait for. Does not wait: `begin` or `settle` does.
   KOLO_EXPORT void fail_pass() noexcept;
   /// Waits for the operations of a pass that failed on this rank.
   KOLO_EXPORT void settle() noexcept;
 
-  /// Ends the step. To drop a step, call `forget_passes` instead: then its number does not change,
-  /// which tells ranks that stepped from ranks that did not.
+  /// Ends the step. To drop a step, call `forget_passes` instead: the number of the step then stays
+  /// the same, which tells ranks that stepped from ranks that did not.
   KOLO_EXPORT void end_step();
   [[nodiscard]] StepNumber& step() { return step_; }
 
@@ -177,12 +181,12 @@ class PassReducer {
   std::int64_t reductions_ = 0;
   bool active_ = false;
   bool reducing_ = false;
-  bool failed_ = false;         // in this pass, on this rank
-  std::exception_ptr error_{};  // the first of this pass
+  bool failed_ = false;         // this pass has failed on this rank
+  std::exception_ptr error_{};  // the first error of this pass
   PassSummary summary_{};
   PassHooks hooks_;
   std::vector<PendingReduction> pending_{};  // in this pass
-  std::size_t completed_ = 0;  // the first pending reductions that the storage was told of
+  std::size_t completed_ = 0;  // number of pending reductions that the storage knows to be done
 };
 
 }  // namespace kolo::internal

@@ -14,8 +14,8 @@
 
 namespace kolo::internal {
 
-/// Identifies this rank in a maximum over the set's ranks: above 0, and larger for a lower rank, so
-/// that the maximum is the mark of the lowest rank with one. 0 marks no rank.
+/// The mark of this rank in a maximum over the set's ranks. It is above 0, and larger for a lower
+/// rank, so that the maximum is the mark of the lowest marked rank. 0 marks no rank.
 [[nodiscard]] std::int32_t mark_of_this_rank(const ProcessSet& set);
 /// The rank, in the world, that a mark above 0 identifies.
 [[nodiscard]] int marked_rank(const ProcessSet& set, std::int32_t mark);
@@ -29,19 +29,19 @@ class PassSummary {
 
   /// The mark of this rank if its backward has thrown.
   [[nodiscard]] std::int32_t& failure() { return numbers_[0]; }
-  /// For each bucket, the rounds that this rank has submitted or will submit.
+  /// For each bucket, the number of rounds that this rank has submitted or will submit.
   [[nodiscard]] std::span<std::int32_t> rounds() { return field(1, buckets_); }
   /// For each slot, `GradientStorage::content`.
   [[nodiscard]] std::span<std::int32_t> contents() { return field(1 + buckets_, slots_); }
-  /// For each bucket, the operations that the hook has submitted for the first round, if backward
-  /// has thrown on this rank: the last of them is a refusal, which makes the other ranks' hooks
-  /// end.
+  /// For each bucket, the number of operations that the hook has submitted for the first round, if
+  /// backward has thrown on this rank. The last of these is a refusal, which ends the hooks of the
+  /// other ranks.
   [[nodiscard]] std::span<std::int32_t> refused() {
     return field(1 + buckets_ + slots_, numbers_.size() - 1 - buckets_ - slots_);
   }
 
   void submit(const std::string& name, const ProcessSet& set, std::int64_t step);
-  /// Waits for at most `timeout`. False if the submitted numbers are not agreed by then.
+  /// Waits for at most `timeout`. Returns false if the submitted numbers are not agreed by then.
   [[nodiscard]] bool arrives_within(std::chrono::duration<double> timeout) noexcept;
   /// Waits for the maxima. Throws the errors of the allreduce.
   void wait();

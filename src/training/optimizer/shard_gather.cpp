@@ -27,7 +27,7 @@ ShardGather::ShardGather(ProcessSet set) : set_(std::move(set)) {}
 void ShardGather::add(const ConstTensorView& shard, const TensorView& whole,
                       std::function<void*()> elsewhere) {
   sources_.push_back(shard);
-  // An allocator must not ask Kolo for the set.
+  // Sizes and members are taken now, because an allocator must not call Kolo.
   allocators_.emplace_back([this, data = whole.data(), elsewhere = std::move(elsewhere),
                             expected = shard_sizes(whole.elements(), set_.size()),
                             members = set_.ranks()](std::span<const std::int64_t> sizes) -> void* {
@@ -57,7 +57,7 @@ void gather_nothing(const std::string& name, const ProcessSet& set) {
   (void)allgather(nothing, {.name = name, .process_set = set});
 }
 
-// A reducescatter is undefined without the ranks that have joined.
+// Ranks that have joined make a reducescatter undefined, so the other ranks get Mismatch.
 void require_all_ranks(const std::string& name, const ProcessSet& set) {
   const std::vector<std::int32_t> nothing(static_cast<std::size_t>(set.size()));
   (void)reducescatter(nothing, {.name = name, .op = ReduceOp::sum, .process_set = set});

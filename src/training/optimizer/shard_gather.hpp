@@ -14,9 +14,9 @@
 
 namespace kolo::internal {
 
-/// One allgather of shards into whole tensors. If a rank has joined, it contributes nothing, and
-/// the other ranks' shards would be out of place: they go to other memory, and `run` throws. Must
-/// not move before `run`.
+/// One allgather of shards into whole tensors. A rank that has joined contributes nothing, so the
+/// other ranks' shards would be out of place: the gather then goes to other memory, and `run`
+/// throws. Must not move before `run`.
 class ShardGather {
  public:
   KOLO_EXPORT explicit ShardGather(ProcessSet set);
@@ -36,12 +36,12 @@ class ShardGather {
   std::vector<int> joined_{};
 };
 
-/// Collective. Replaces the gather of this name on a rank that drops its step, so that the ranks
-/// that gather get Mismatch.
+/// Collective. Replaces the gather of this name on a rank that drops its step, so that ranks that
+/// gather parameters get Mismatch and do not wait for ever.
 KOLO_EXPORT void gather_nothing(const std::string& name, const ProcessSet& set);
 
-/// Collective. Throws Mismatch if a rank of the set has joined. An allreduce does not, but a
-/// rank that has joined would not step its shards.
+/// Collective. Throws Mismatch if a rank of the set has joined, because that rank would not step
+/// its shards. The allreduce of whole gradients would not throw.
 KOLO_EXPORT void require_all_ranks(const std::string& name, const ProcessSet& set);
 
 /// Throws InvalidArgument for options that a ShardedOptimizer does not have.

@@ -9,15 +9,16 @@
 
 namespace kolo::internal {
 
-/// Detects ranks that are at different steps: their operations do not match. Ranks with unequal
-/// data make different numbers of steps before they join, and sessions may have had different
-/// ranks, so steps are counted from the last completed join of the session. Not thread-safe.
+/// Counts the steps of an optimizer. The number is part of each operation, so that operations of
+/// ranks at different steps do not match. Steps are counted from the last completed join of the
+/// session: ranks with unequal data make different numbers of steps before they join, and earlier
+/// sessions may have had other ranks. Not thread-safe.
 class StepNumber {
  public:
-  /// The number for an operation of the current step; `begin` follows once the operation is
-  /// submitted, because the session may refuse it. Throws InvalidArgument if ranks joined after
-  /// an operation of this step: the others reduced the step without this rank's other gradients,
-  /// and no longer wait for them.
+  /// Returns the number for an operation of the current step. Call `begin` only once the operation
+  /// is submitted, because the session may refuse it. Throws InvalidArgument if ranks joined after
+  /// an operation of this step: the other ranks have reduced the step without the rest of this
+  /// rank's gradients, and no longer wait for them.
   [[nodiscard]] std::int64_t of_operation() {
     if (is_cut_by_join()) refuse_cut();
     catch_up();
@@ -31,11 +32,11 @@ class StepNumber {
         "Call join() after step()");
   }
 
-  /// An operation of the current step was submitted.
+  /// Notes that an operation of the current step was submitted.
   void begin() { begun_ = true; }
 
-  /// True if ranks joined, or a session began, after an operation of this step. Its operations are
-  /// all done then.
+  /// True if ranks joined, or a session began, after an operation of this step. All operations of
+  /// the step are done then.
   [[nodiscard]] bool is_cut_by_join() const { return begun_ && is_before_join(); }
 
   /// True if ranks joined, or a session began, since the last step ended, and nothing was submitted
@@ -45,14 +46,14 @@ class StepNumber {
   /// True if ranks joined, or a session began, since the last call of this object.
   [[nodiscard]] bool is_before_join() const { return step_epoch_ != detail::step_epoch(); }
 
-  /// Begins with step 0 after a join. To be called if nothing was submitted.
+  /// Starts over with step 0 after a join. Call it only if the current step has no operation yet.
   void catch_up() {
     if (!is_before_join()) return;
     number_ = 0;
     step_epoch_ = detail::step_epoch();
   }
 
-  /// Ends the step. The next begins with its first operation.
+  /// Ends the step. The next step begins with its first operation.
   void advance() {
     ++number_;
     catch_up();
