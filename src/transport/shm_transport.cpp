@@ -67,8 +67,7 @@ bool ShmTransport::flush(Peer& peer) {
   if (unread > ring_bytes || unread % 16 != 0 || written % 16 != 0) refuse(peer);
   std::uint64_t room = ring_bytes - unread;
   const std::uint64_t before = written;
-  // Counters are multiples of 16, and so is the free room. So a padded write never exceeds it, even
-  // if a message is divided because only a part of it fits.
+  // The room is a multiple of 16, so a padded write never exceeds it.
   const auto put = [&](const std::byte* from, std::uint64_t bytes) {
     const std::uint64_t place = written % ring_bytes;
     const std::uint64_t first = std::min(bytes, ring_bytes - place);
@@ -96,8 +95,7 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are written before the counter covers them. The bell rings last, once for
-  // all messages.
+  // Release: the bytes are written before the counter covers them. One ring serves all messages.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;
