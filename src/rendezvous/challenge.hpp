@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of a handshake with the rendezvous server. The client's Hello has its nonce; the
-// server answers with a Challenge, and the client with a Proof.
+// The messages of a handshake with the rendezvous server. The client's Hello contains its nonce.
+// The server answers with a Challenge, and the client answers that with a Proof.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,8 @@ namespace kolo::internal::rendezvous {
   return {.nonce{answer.begin(), middle}, .proof{middle, answer.end()}};
 }
 
-/// The client's answer to a challenge; none if the server does not know the secret.
+/// The client's answer to a challenge; none if the challenge shows that the server does not know
+/// the secret.
 [[nodiscard]] inline std::optional<Proof> prove(transport::Handshake& client,
                                                 const Challenge& challenge) {
   Bytes message = challenge.nonce;
@@ -27,7 +28,7 @@ namespace kolo::internal::rendezvous {
   return answer ? std::optional(Proof{std::move(*answer)}) : std::nullopt;
 }
 
-/// True if the client knows the secret.
+/// True if the proof shows that the client knows the secret.
 [[nodiscard]] inline bool accepts(transport::Handshake& server, const Proof& proof) {
   return server.answer(proof.proof).has_value();
 }

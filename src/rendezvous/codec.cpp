@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlatBuffers' verifier checks offsets, not values. Each value is checked where it is read, so that
-// later code can rely on it.
+// The verifier of FlatBuffers checks offsets, but not values. So each value is checked where it is
+// read, and later code can rely on it.
 #include "rendezvous/codec.hpp"
 
 #include <flatbuffers/flatbuffers.h>
@@ -24,10 +24,11 @@ void require(bool holds, const char* otherwise) {
   if (!holds) throw ProtocolError(otherwise);
 }
 
-/// One overload of `write` for each kind of field. Empty fields take no space.
+/// Has one overload of `write` for each kind of field. Empty fields take no space.
 class RendezvousWriter {
  public:
-  /// FlatBuffers needs the parts of a table before the table: the arguments write them.
+  /// FlatBuffers requires the parts of a table before the table, so they are written while the
+  /// arguments of `Create` are evaluated.
   template <typename Item>
   Offset<TableOf<Item>> make_table(const Item& item) {
     return std::apply(
@@ -72,7 +73,7 @@ class RendezvousWriter {
   flatbuffers::FlatBufferBuilder out_{};
 };
 
-/// What the schema allows but no sender means.
+/// Rejects values that the schema allows but no correct sender sends.
 class RendezvousChecks {
  public:
   static void check(const Hello& hello) {
@@ -142,7 +143,7 @@ class RendezvousChecks {
   }
 };
 
-/// One overload of `read` for each kind of field. An absent field leaves the member as it is.
+/// Has one overload of `read` for each kind of field. An absent field leaves the member as it is.
 class RendezvousReader : RendezvousChecks {
  public:
   template <typename Item>
@@ -176,7 +177,7 @@ class RendezvousReader : RendezvousChecks {
     const auto* begin = reinterpret_cast<const std::byte*>(in->data());
     out.assign(begin, begin + in->size());
   }
-  /// The verifier looks at where a vector begins, not at where its elements do.
+  /// Checks the alignment of the elements, since the verifier checks only that of the vector.
   static void read(const flatbuffers::Vector<std::int32_t>* in, std::vector<std::int32_t>& out) {
     if (in == nullptr) return;
     require(in->size() <= max_ranks, "a list beyond all bounds");
@@ -220,8 +221,8 @@ Message decode(std::span<const std::byte> bytes) {
     aligned.assign(bytes.begin(), bytes.end());
     bytes = aligned;
   }
-  // Each table of an encoder has at least four bytes of its own. This bound keeps the work for a
-  // message in proportion to its length.
+  // The encoder shares no tables, so each table has at least four bytes of its own. This bound on
+  // the number of tables keeps the work for a message proportional to its length.
   constexpr flatbuffers::uoffset_t max_depth = 16;
   constexpr std::size_t min_table = 4;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between messages and bytes (FlatBuffers; the schema is rendezvous.fbs).
+// Encodes and decodes the messages of the rendezvous with FlatBuffers; the schema is
+// rendezvous.fbs.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace kolo::internal::rendezvous {
 
-/// A message that is damaged or that no sender means.
+/// A message that is damaged or that no correct sender sends.
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,8 +19,8 @@ class ProtocolError : public std::runtime_error {
 
 [[nodiscard]] Bytes encode(const Message& message);
 
-/// Verifies the bytes before reading them. Throws ProtocolError, also for texts and lists longer
-/// than the bounds of message.hpp.
+/// Verifies the bytes before reading them. Throws ProtocolError for damaged messages, and for texts
+/// and lists longer than the bounds in message.hpp.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);
 
 }  // namespace kolo::internal::rendezvous

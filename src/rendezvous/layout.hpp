@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the structs of message.hpp correspond to the tables of rendezvous.fbs. Reading and writing
-// both follow these lists, so that a field cannot be forgotten on one side.
+// The correspondence between the structs of message.hpp and the tables of rendezvous.fbs. Reading
+// and writing both follow these lists, so that neither side can forget a field.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -25,7 +25,7 @@ struct Fields {
   }
 };
 
-// One overload for each struct; they are declared only.
+// One overload per struct. Only their return types are used, so they are never defined.
 
 auto layout_of(const Hello*)
     -> Fields<wire::Hello, &Hello::nonce, &Hello::role, &Hello::process, &Hello::host,

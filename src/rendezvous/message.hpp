@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rendezvous server, its processes and its agents tell each other.
+// The messages between the rendezvous server, its processes and its agents.
 #pragma once
 
 #include <chrono>
@@ -14,22 +14,23 @@
 namespace kolo::internal::rendezvous {
 
 using Bytes = std::vector<std::byte>;
-/// Of a process that the server has started, or that has come by itself. 0: none. Not used again.
+/// Identifies a process that the server has started or that has connected by itself. 0: none.
+/// Numbers are never reused.
 using ProcessId = std::uint64_t;
-/// Counts the sessions of a job, from 1 on. 0: none.
+/// The number of a session of a job, counted from 1. 0: none.
 using GenerationNumber = std::uint64_t;
 
 using transport::Secret;
 inline constexpr std::size_t nonce_bytes = 32;
 inline constexpr std::size_t proof_bytes = 32;
 
-// Bounds of what is read from a connection, in bytes.
-inline constexpr std::size_t max_text = 4096;         // reasons; longer ones are cut off
-inline constexpr std::size_t max_name = 256;          // hosts, machines, versions
+// Bounds on the data that is read from a connection, in bytes.
+inline constexpr std::size_t max_text = 4096;         // a reason; senders truncate longer ones
+inline constexpr std::size_t max_name = 256;          // the name of a host, machine or version
 inline constexpr std::size_t max_payload = 1 << 20;   // one rank's part of a collective call
 inline constexpr std::size_t max_handshake = 4096;    // a message before the welcome
-inline constexpr std::size_t max_message = 64 << 20;  // any other
-inline constexpr int max_ranks = 1 << 16;             // of a generation; slots of a host
+inline constexpr std::size_t max_message = 64 << 20;  // any other message
+inline constexpr int max_ranks = 1 << 16;             // ranks in a generation; slots on a host
 
 enum class Role : std::uint8_t { process, agent, last = agent };
 
@@ -39,22 +40,22 @@ enum class Role : std::uint8_t { process, agent, last = agent };
 struct Hello {
   Bytes nonce{};
   Role role{};
-  // 0: of a process that no agent has started. Of an agent: one that comes again has the same; 0:
-  // it does not come again.
+  // For a process: the number under which an agent has started it; 0 without an agent. For an
+  // agent: a number that stays the same when the agent reconnects; 0 if it never reconnects.
   ProcessId process = 0;
-  std::string host{};  // its name, for people
-  // The same for all processes that can share memory. Of an agent: "" if a launcher chooses hosts.
+  std::string host{};  // the host's name, for messages
+  // The same for all processes that can share memory. For an agent: "" if a launcher chooses hosts.
   std::string machine{};
   std::int32_t pid = 0;
-  std::int32_t wanted_rank = -1;  // of a process without an agent
-  std::int32_t slots = 0;         // of an agent: how many processes it can run
-  std::string version{};          // of Kolo
-  std::string job{};              // of an agent: what it runs, and how; "": it does not say
+  std::int32_t wanted_rank = -1;  // only for a process without an agent
+  std::int32_t slots = 0;         // only for an agent: the number of processes that it can run
+  std::string version{};          // Kolo's version
+  std::string job{};              // only for an agent: the job that it belongs to; "": any job
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-/// The answer to a challenge: the process or agent knows the secret.
+/// The answer to a challenge: proves that the process or agent knows the secret.
 struct Proof {
   Bytes proof{};
 
@@ -63,9 +64,9 @@ struct Proof {
 
 /// The process is ready for the next generation.
 struct Join {
-  GenerationNumber generation = 0;  // whose member it was; 0: none yet
-  std::uint64_t commit = 0;         // the number of its newest one; 0: none
-  bool orderly = false;  // it left the generation as all agreed; else the generation broke
+  GenerationNumber generation = 0;  // the process was a member of this generation; 0: none yet
+  std::uint64_t commit = 0;         // the number of its newest commit; 0: none
+  bool orderly = false;  // true: all ranks agreed to leave the generation; false: it broke
 
   friend bool operator==(const Join&, const Join&) = default;
 };
@@ -79,22 +80,22 @@ struct Contribution {
   friend bool operator==(const Contribution&, const Contribution&) = default;
 };
 
-/// The generation's session has started, and its ranks fit together.
+/// The session of the generation has started, and its ranks have found each other compatible.
 struct Begun {
   GenerationNumber generation = 0;
 
   friend bool operator==(const Begun&, const Begun&) = default;
 };
 
-/// All that the process does with the others is done. It may go on by itself for as long as it
-/// likes: others neither wait for it nor miss it.
+/// The process has finished all work that involves the others. It may continue alone for any time:
+/// the others neither wait for it nor count it as lost.
 struct Completed {
   GenerationNumber generation = 0;
 
   friend bool operator==(const Completed&, const Completed&) = default;
 };
 
-/// The process has done its part of the job. 0: without having been a member.
+/// The process has finished its part of the job. Generation 0: it was never a member.
 struct Leave {
   GenerationNumber generation = 0;
 
@@ -108,19 +109,20 @@ struct Failed {
   friend bool operator==(const Failed&, const Failed&) = default;
 };
 
-/// Ranks that do nothing more although others wait for them, or that do not fit.
+/// Reports ranks that make no progress although others wait for them, or that are incompatible.
 struct FailureReport {
   GenerationNumber generation = 0;
   std::vector<std::int32_t> ranks{};
   std::string reason{};
-  bool stalled = false;  // this process waits for them, or has heard so; they may wait for others
+  bool stalled = false;  // true: the ranks keep others waiting, but may wait for others themselves
 
   friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
 // ---- from agents ----
 
-/// A process has ended; `status` as a shell has it: 128 and the signal's number if one killed it.
+/// A process has ended. `status` follows the convention of shells: the exit status, or 128 plus the
+/// number of the signal that killed the process.
 struct Exited {
   ProcessId process = 0;
   std::int32_t status = 0;
@@ -128,14 +130,14 @@ struct Exited {
   friend bool operator==(const Exited&, const Exited&) = default;
 };
 
-/// The host is about to go away.
+/// The agent's host is about to leave the job.
 struct Removal {
   std::string reason{};
 
   friend bool operator==(const Removal&, const Removal&) = default;
 };
 
-/// Between agent and server: each shows that it is there.
+/// Shows that the sender is alive. An agent sends it, and the server sends it back.
 struct Keepalive {
   std::uint64_t count = 0;
 
@@ -144,7 +146,7 @@ struct Keepalive {
 
 // ---- from the server ----
 
-/// The answer to a hello: the server knows the secret.
+/// The answer to a hello: proves that the server knows the secret.
 struct Challenge {
   Bytes nonce{};
   Bytes proof{};
@@ -152,19 +154,20 @@ struct Challenge {
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
 
-/// To who has sent the right proof.
+/// The answer to a valid proof: admits the process or agent.
 struct Welcome {
   std::chrono::nanoseconds lease{};
-  ProcessId process = 0;  // 0: to an agent
-  bool elastic = false;   // the job goes on without lost processes
+  ProcessId process = 0;  // 0 for an agent
+  bool elastic = false;   // true: the job continues without lost processes
 
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
-/// The process or agent has no part in the job, or none any more. Nothing follows.
+/// The process or agent does not take part in the job, or no longer does. The server closes the
+/// connection afterwards.
 struct Refusal {
   std::string reason{};
-  std::chrono::nanoseconds retry{};  // another hello may be accepted within that time
+  std::chrono::nanoseconds retry{};  // a new hello may be accepted within this time; 0: never
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
@@ -179,7 +182,7 @@ struct Member {
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-/// A new generation. The ranks are the places in `members`.
+/// A new generation. The rank of a member is its index in `members`.
 struct Roster {
   GenerationNumber generation = 0;
   std::vector<Member> members{};
@@ -187,10 +190,10 @@ struct Roster {
   friend bool operator==(const Roster&, const Roster&) = default;
 };
 
-/// The generation is over, in disorder.
+/// The generation was broken up, because a rank is lost or its session has failed.
 struct Interruption {
   GenerationNumber generation = 0;
-  std::vector<std::int32_t> ranks{};  // that are lost
+  std::vector<std::int32_t> ranks{};  // the lost ranks
   std::string reason{};
 
   friend bool operator==(const Interruption&, const Interruption&) = default;
@@ -202,7 +205,7 @@ struct Payload {
   friend bool operator==(const Payload&, const Payload&) = default;
 };
 
-/// Of a collective call: what all ranks have given, by rank.
+/// The result of a collective call: the parts of all ranks, by rank.
 struct Result {
   GenerationNumber generation = 0;
   std::uint64_t sequence = 0;
@@ -211,7 +214,8 @@ struct Result {
   friend bool operator==(const Result&, const Result&) = default;
 };
 
-/// To rank 0: membership is to change, so all should leave the generation at the next commit.
+/// Tells rank 0 that membership is to change, so that all ranks should leave the generation at the
+/// next commit.
 struct Announcement {
   GenerationNumber generation = 0;
   std::string reason{};
@@ -219,12 +223,13 @@ struct Announcement {
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-/// A process that an agent is to start; the ranks are those of the first generation, -1 later on.
+/// A process that an agent is to start. `rank` is its rank in the first generation; -1 if it joins
+/// later.
 struct Launch {
   ProcessId process = 0;
   std::int32_t rank = -1;
   std::int32_t size = 0;
-  std::int32_t local_rank = 0;  // also the number of the slot
+  std::int32_t local_rank = 0;  // also the index of its slot
   std::int32_t local_size = 0;
 
   friend bool operator==(const Launch&, const Launch&) = default;
@@ -236,7 +241,7 @@ struct Start {
   friend bool operator==(const Start&, const Start&) = default;
 };
 
-/// The process must end; the agent gives it a moment to do so by itself.
+/// Tells an agent to end a process, after a short time for the process to end by itself.
 struct Kill {
   ProcessId process = 0;
   std::string reason{};
@@ -244,7 +249,8 @@ struct Kill {
   friend bool operator==(const Kill&, const Kill&) = default;
 };
 
-/// The job is over, and so are all processes; `status` is that of the job.
+/// The job is over, or the receiver's host was removed from it. `status` is the exit status of the
+/// job.
 struct End {
   std::int32_t status = 0;
   std::string reason{};
@@ -252,7 +258,7 @@ struct End {
   friend bool operator==(const End&, const End&) = default;
 };
 
-/// To agents: the signal that kolorun has got.
+/// Forwards a signal that kolorun has received to the agents.
 struct Signal {
   std::int32_t number = 0;
 

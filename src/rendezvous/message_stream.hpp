@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of the rendezvous over one TCP connection.
+// Sends and receives messages of the rendezvous over one TCP connection.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace kolo::internal::rendezvous {
 
-/// Encodes the messages that it sends, and decodes those that it receives.
+/// A framed stream that encodes the messages it sends and decodes the messages it receives.
 class MessageStream : public transport::FramedStream {
  public:
-  /// `socket` is connected and does not block.
+  /// `socket` is connected and non-blocking.
   explicit MessageStream(node::FileDescriptor socket, std::size_t max_bytes = max_message)
       : FramedStream(std::move(socket),
                      {.max_bytes = max_bytes, .max_unsent = std::size_t{4} * max_message}) {}
@@ -25,7 +25,7 @@ class MessageStream : public transport::FramedStream {
   using FramedStream::send;
   void send(const Message& message) { send(std::make_shared<const Bytes>(encode(message))); }
 
-  /// Passes on messages until `take` returns false. An invalid message closes the stream.
+  /// Passes messages to `take` until it returns false. An invalid message closes the stream.
   void read(const std::function<bool(const Message&)>& take) {
     FramedStream::read([&](std::span<const std::byte> bytes) {
       try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a session that starts exchange what they need to know of each other.
+// The collective calls by which the ranks of a starting session exchange addresses and settings.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The ranks of one session. All ranks make the same calls in the same order. Where the
-/// implementation notices that a rank is lost, a call throws PeerLeft, and then every further call
-/// does. Not thread-safe.
+/// Connects the ranks of one session while it starts. All ranks make the same calls in the same
+/// order. If the implementation detects that a rank is lost, the call and all further calls throw
+/// PeerLeft. Not thread-safe.
 class Rendezvous {
  public:
   Rendezvous() = default;
@@ -23,18 +23,18 @@ class Rendezvous {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// By rank: the `mine` of each; all have the same number of bytes.
+  /// Returns the `mine` of each rank, by rank. All ranks pass the same number of bytes.
   [[nodiscard]] virtual std::vector<Bytes> gather_all(std::span<const std::byte> mine) = 0;
 
-  /// The ranks that may share memory with this one, itself included, ascending.
+  /// The ranks that may share memory with this rank, including this rank, ascending.
   [[nodiscard]] virtual std::vector<int> ranks_of_machine() = 0;
 
-  /// Does not block. Ranks that wait for each other outside these calls call it every few
-  /// milliseconds, so that a loss ends their wait: it throws as they do.
+  /// Throws if a rank is lost; never blocks. Ranks that wait for each other outside these calls
+  /// call this every few milliseconds, so that a loss ends their wait.
   virtual void check() = 0;
 
-  /// The last call of a start: after it, no rank needs to be in another call for what has been sent
-  /// to arrive.
+  /// The last call of a start. Afterwards all data that was sent arrives even if no rank makes
+  /// another call.
   virtual void settle() = 0;
 };
 

@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// Without a sign of the server's host.
+// The connection counts as lost after this time without a sign of life from the server's host.
 constexpr std::chrono::seconds server_silence{30};
 
 [[nodiscard]] std::string text_in(const char* variable) {
@@ -28,7 +28,7 @@ constexpr std::chrono::seconds server_silence{30};
   return value == nullptr ? "" : value;
 }
 
-/// True once there is something to read, or `most` has passed.
+/// Waits until the connection is readable, or writable if data is unsent; at most for `most`.
 void wait_on(const MessageStream& connection, std::chrono::nanoseconds most) {
   const bool writes = !connection.flushed();
   pollfd waits{.fd = connection.descriptor(),
@@ -186,7 +186,8 @@ void TcpRendezvous::fail(const std::string& reason) {
   flush();
 }
 
-/// The process may end next, and must not take its last words along.
+/// Waits, at most for a second, until all messages are sent, since the process may end right after
+/// its last message.
 void TcpRendezvous::flush() {
   const auto until = steady_clock::now() + 1s;
   while (!connection_.flushed() && !connection_.closed() && steady_clock::now() < until) {
@@ -245,7 +246,7 @@ void TcpRendezvous::take(const Message& message) {
     if (result->generation == roster_.generation)
       results_.emplace(result->sequence, result->payloads);
   } else if (const auto* over = std::get_if<Interruption>(&message)) {
-    // One of an earlier session came while this process joined the next.
+    // Ignore an interruption of an earlier session that arrives while this process joins the next.
     if (over->generation == roster_.generation && over->generation > joined_for_)
       interruption_ = *over;
   } else if (const auto* change = std::get_if<Announcement>(&message)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process's place in the job, held by its connection to the rendezvous server.
+// The connection of a process to the rendezvous server. It represents the process in the job.
 #pragma once
 
 #include <chrono>
@@ -21,80 +21,84 @@ namespace kolo::internal::rendezvous {
 struct ClientOptions {
   transport::Endpoint server{};
   Secret secret{};
-  ProcessId process = 0;  // by which the agent has started it; 0: without an agent
-  int wanted_rank = -1;   // without an agent
-  std::string version{};  // of Kolo
+  ProcessId process = 0;  // the number under which an agent has started it; 0 without an agent
+  int wanted_rank = -1;   // only without an agent
+  std::string version{};  // Kolo's version
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
-  std::function<void()> while_connecting{};                            // called between attempts
-  std::chrono::nanoseconds call_timeout = std::chrono::seconds(1200);  // beyond the server's own
+  std::function<void()> while_connecting{};  // called between attempts
+  // Longer than the timeouts of the server, so that the server reports the late ranks first.
+  std::chrono::nanoseconds call_timeout = std::chrono::seconds(1200);
 };
 
-// The variables that kolorun gives to a process.
+// The environment variables that kolorun sets for a process.
 inline constexpr const char* server_variable = "KOLO_RENDEZVOUS";           // HOST:PORT
 inline constexpr const char* secret_variable = "KOLO_RENDEZVOUS_SECRET";    // 64 hex digits
 inline constexpr const char* process_variable = "KOLO_RENDEZVOUS_PROCESS";  // a number
 
-/// From these variables; none if kolorun has not started this process. Throws InvalidArgument for
-/// values that cannot be used.
+/// Reads the options from these variables; none if kolorun has not started this process. Throws
+/// InvalidArgument for invalid values.
 [[nodiscard]] std::optional<ClientOptions> read_environment(const std::string& version);
 [[nodiscard]] std::string to_hex(const Secret& secret);
-/// Throws InvalidArgument, which does not show the text.
+/// Throws InvalidArgument for invalid text. The message does not contain the text, which is secret.
 [[nodiscard]] Secret secret_from_hex(const std::string& text);
 
-/// One connection for all sessions of a process. Every call throws PeerLeft, with the ranks and the
-/// reason, as soon as the server tells of a loss; ShutDown if the job is over; BackendError if the
-/// server refuses this process, or is gone. Not thread-safe.
+/// One connection for all sessions of a process. The collective calls and `check` throw PeerLeft,
+/// with the ranks and the reason, once the server has reported a loss; ShutDown if the job is over;
+/// BackendError if the server refuses this process or the connection is lost. Not thread-safe.
 class TcpRendezvous : public Rendezvous {
  public:
-  /// Connects, and completes the handshake.
+  /// Connects to the server and completes the handshake.
   explicit TcpRendezvous(const ClientOptions& options);
 
-  /// Waits for the next session, whose ranks are the places in `members`. `commit`: the number of
-  /// this process's newest one, 0 for none. `orderly`: all ranks have left the last session by
-  /// agreement; otherwise this call ends it for all.
+  /// Waits for the next session. The rank of a process is its index in `members`. `commit`: the
+  /// number of the newest commit of this process; 0 for none. `orderly`: all ranks have left the
+  /// last session by agreement; otherwise this call ends that session for all of them.
   const Roster& join(std::uint64_t commit = 0, bool orderly = false);
-  /// The job has ended in order, and this process had no session.
+  /// True if the job has ended without an error and this process was never in a session.
   [[nodiscard]] bool came_too_late() const {
     return end_ && end_->empty() && roster_.generation == 0;
   }
   [[nodiscard]] const Roster& roster() const { return roster_; }
-  /// The job goes on without lost processes: after a loss, `join` waits for the next session.
+  /// True if the job continues without lost processes. Then, after a loss, `join` waits for the
+  /// next session.
   [[nodiscard]] bool is_elastic() const { return elastic_; }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
-  /// The ranks' parts may differ in length.
+  /// Unlike in the base class, the lengths of `mine` may differ.
   [[nodiscard]] std::vector<Bytes> gather_all(std::span<const std::byte> mine) override;
-  /// Those of one kernel and its namespaces of network and processes; the server is not asked.
+  /// The ranks with the same machine name in the roster. Sends no message to the server.
   [[nodiscard]] std::vector<int> ranks_of_machine() override;
   void check() override;
-  /// The server delivers what it has without a call of any rank.
+  /// Does nothing: the server delivers results without further calls of the ranks.
   void settle() override {}
-  /// Why the session is over, if the server has ended it.
+  /// The reason why the server has ended the session; none if it has not.
   [[nodiscard]] const std::optional<Interruption>& interruption();
-  /// True if the session is over, without a throw.
+  /// True if the session or the job is over. Does not throw.
   [[nodiscard]] bool interrupted();
 
-  /// The connection to the server is closed, and nothing more comes.
+  /// True if the connection to the server is closed, so that nothing more arrives.
   [[nodiscard]] bool is_closed();
   [[nodiscard]] const std::string& why_closed() const { return connection_.reason(); }
 
-  /// On rank 0, of the latest session: why all should leave it at the next commit; none if nothing
-  /// is to change.
+  /// On rank 0: the reason why all ranks should leave the session at the next commit; none if
+  /// membership is not to change.
   [[nodiscard]] const std::optional<std::string>& announcement();
-  /// Readable when the server has sent something; `interrupted` and `announcement` read it.
+  /// Becomes readable when the server has sent data. `interrupted` and `announcement` read the
+  /// data.
   [[nodiscard]] int descriptor() const { return connection_.descriptor(); }
 
-  /// These ranks are to be ended. `stalled`: they keep others waiting; those of them that say that
-  /// they wait for others themselves stay.
+  /// Asks the server to end these ranks. `stalled`: the ranks keep others waiting. The server then
+  /// compares the reports of all ranks and spares ranks that wait for others themselves.
   void report_failure(const std::vector<int>& ranks, const std::string& reason, bool stalled);
-  /// The session has started, and its ranks fit together.
+  /// The session has started, and its ranks are compatible.
   void declare_begun();
-  /// This process does nothing more with the others, and goes on by itself.
+  /// This process has finished all work that involves the others, and continues alone.
   void declare_complete();
-  /// This process has done its part of the job; others do not miss it. Waits until that is sent.
+  /// This process has finished its part of the job, so it does not count as lost. Waits until the
+  /// message is sent.
   void leave();
-  /// This process ends because of an error, which the others are told.
+  /// This process ends because of an error, which the server reports to the others.
   void fail(const std::string& reason);
 
  private:
@@ -111,7 +115,7 @@ class TcpRendezvous : public Rendezvous {
   bool elastic_ = false;
   ProcessId process_ = 0;
   Roster roster_{};
-  GenerationNumber joined_for_ = 0;  // a roster beyond this generation is awaited
+  GenerationNumber joined_for_ = 0;  // `join` waits for a roster of a later generation
   int rank_ = -1;
   std::uint64_t sequence_ = 0;
   std::map<std::uint64_t, std::vector<Payload>> results_{};

@@ -9,14 +9,14 @@
 namespace kolo::internal::transport {
 namespace {
 
-/// In the byte order of all machines that Kolo supports.
+/// The header is sent as it lies in memory, since all supported machines have the same byte order.
 struct FrameHeader {
   std::array<char, 4> mark;
   std::uint32_t bytes;
 };
 constexpr std::array<char, 4> frame_mark{'K', 'o', 'R', '1'};
 
-// One connection must not keep the others waiting.
+// A limit per call of `read`, so that one busy connection does not starve the others.
 constexpr int max_receives = 16;
 
 }  // namespace
@@ -37,7 +37,7 @@ void FramedStream::read(const std::function<bool(std::span<const std::byte>)>& t
   static_cast<void>(hand_over(take));
 }
 
-/// False if nothing has come.
+/// Appends bytes that have arrived to the inbox. False if there are none.
 bool FramedStream::receive() {
   if (closed()) return false;
   std::array<std::byte, 16384> buffer;

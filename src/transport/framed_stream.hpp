@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages as bytes over one TCP connection, each in a frame with a mark and its length.
+// Messages over one TCP connection. Each message is a frame: a mark, the length, and the bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace kolo::internal::transport {
 
-/// Never blocks. A message that the network does not take is kept, up to a bound. Not thread-safe.
+/// Never blocks. The stream keeps messages that the network does not take, up to a bound. Not
+/// thread-safe.
 class FramedStream {
  public:
   struct Bounds {
-    std::size_t max_bytes;   // of a message that is received; a longer one closes the stream
-    std::size_t max_unsent;  // more is unsent only to a process that is stuck
+    std::size_t max_bytes;   // the longest message to receive; a longer one closes the stream
+    std::size_t max_unsent;  // closes the stream if exceeded: the other process must be stuck
   };
 
-  /// `socket` is connected and does not block.
+  /// `socket` is connected and non-blocking.
   FramedStream(node::FileDescriptor socket, const Bounds& bounds)
       : stream_(std::move(socket)), bounds_(bounds) {}
 
@@ -28,16 +29,16 @@ class FramedStream {
   void set_max_bytes(std::size_t bytes) { bounds_.max_bytes = bytes; }
 
   void send(SharedBytes message);
-  /// Sends what the network takes. A failure shows in `read`.
+  /// Sends as much as the network takes. `read` reports failures.
   void write() { stream_.write(); }
-  /// Receives what has come, and passes on whole messages, until `take` returns false.
+  /// Receives bytes and passes whole messages to `take`, until it returns false.
   void read(const std::function<bool(std::span<const std::byte>)>& take);
   void close(const std::string& reason);
 
   [[nodiscard]] bool flushed() const { return stream_.flushed(); }
-  /// No further message comes.
+  /// True if no further message will come.
   [[nodiscard]] bool closed() const { return stream_.closed(); }
-  /// Why the stream is closed: an error, an invalid message, or the other side has closed it.
+  /// The reason why the stream is closed: an error, an invalid message, or a close by either side.
   [[nodiscard]] const std::string& reason() const { return reason_; }
 
  private:
@@ -47,7 +48,7 @@ class FramedStream {
   SocketStream stream_;
   Bounds bounds_;
   std::vector<std::byte> inbox_{};
-  std::size_t taken_ = 0;  // bytes of the inbox
+  std::size_t taken_ = 0;  // bytes at the front of the inbox that `take` has received
   std::string reason_{};
 };
 

@@ -28,7 +28,7 @@ Bytes to_bytes(const Message& message) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// None if the bytes have another length.
+/// None if the number of bytes is not the size of the message.
 template <typename Message>
 std::optional<Message> from_bytes(std::span<const std::byte> bytes) {
   if (bytes.size() != sizeof(Message)) return std::nullopt;
@@ -51,7 +51,7 @@ class JobHandshake : public Handshake {
   }
 
  private:
-  // The two proofs differ, so that none can be sent back as the other.
+  // A label per side, so that an impostor cannot send a proof back to the side that made it.
   static constexpr std::string_view server_label = "kolo rendezvous server";
   static constexpr std::string_view client_label = "kolo rendezvous client";
 
@@ -60,7 +60,8 @@ class JobHandshake : public Handshake {
     return hmac_sha256(secret_, {std::as_bytes(std::span(label)), caller, callee});
   }
 
-  /// The server's nonce and proof.
+  /// The caller checks the challenge, which is the server's nonce and proof, and returns its own
+  /// proof.
   [[nodiscard]] std::optional<Bytes> answer_challenge(std::span<const std::byte> message) {
     if (message.size() <= sizeof(Digest)) return std::nullopt;
     const auto nonce = message.first(message.size() - sizeof(Digest));
@@ -70,7 +71,8 @@ class JobHandshake : public Handshake {
     return to_bytes(prove(client_label, own_, nonce));
   }
 
-  /// The caller's nonce, and then its proof.
+  /// The server receives two messages: the caller's nonce, which it answers with a challenge, and
+  /// then the caller's proof.
   [[nodiscard]] std::optional<Bytes> answer_caller(std::span<const std::byte> message) {
     if (!theirs_) {
       theirs_.emplace(message.begin(), message.end());
@@ -83,7 +85,7 @@ class JobHandshake : public Handshake {
   Side side_;
   Secret secret_;
   Bytes own_;
-  std::optional<Bytes> theirs_{};  // the nonce of the caller, on the server's side
+  std::optional<Bytes> theirs_{};  // the caller's nonce; only the server stores it
 };
 
 // ---- on control connections ----
@@ -97,8 +99,9 @@ class ControlHandshake : public Handshake {
 
   [[nodiscard]] Bytes begin() const override { return to_bytes(make(Kind::hello)); }
 
-  /// The caller gets a welcome; the callee a hello, and then the message that this connection is
-  /// chosen, since the caller may try several addresses.
+  /// The caller receives a welcome. The callee receives a hello, and then a message that the caller
+  /// has chosen this connection. The third message is needed because the caller may try several
+  /// addresses at once, and only it knows which connection it keeps.
   [[nodiscard]] std::optional<Bytes> answer(std::span<const std::byte> bytes) override {
     const auto message = from_bytes<Message>(bytes);
     const Kind wanted = side_ == Side::caller ? Kind::welcome
@@ -118,8 +121,8 @@ class ControlHandshake : public Handshake {
   using Nonce = std::array<std::byte, 16>;
   enum class Kind : std::uint32_t { hello, welcome, chosen };
   struct Message {
-    Nonce nonce;   // the sender's
-    Digest proof;  // that the sender knows the secret; zeros in a hello
+    Nonce nonce;   // drawn by the sender
+    Digest proof;  // shows that the sender knows the secret; zeros in a hello
     std::int32_t from;
     std::int32_t to;
     Kind kind;
@@ -139,7 +142,8 @@ class ControlHandshake : public Handshake {
                           prove(message.kind, message.nonce, own_, message.from, rank_));
   }
 
-  /// The two proofs of a connection differ by the kind, so that none can be sent back as the other.
+  /// The kind is part of the proof, so that an impostor cannot send a proof back to the side that
+  /// made it.
   [[nodiscard]] Digest prove(Kind kind, const Nonce& sender, const Nonce& receiver, int from,
                              int to) const {
     const std::array<std::int32_t, 3> who{static_cast<std::int32_t>(kind), from, to};
@@ -156,7 +160,7 @@ class ControlHandshake : public Handshake {
 
 // ---- on data connections ----
 
-/// SipHash-2-4 (Aumasson and Bernstein, 2012) of two words.
+/// SipHash-2-4 (Aumasson and Bernstein, 2012) for messages of two words.
 std::uint64_t siphash(const std::array<std::uint64_t, 2>& key,
                       const std::array<std::uint64_t, 2>& message) {
   std::array<std::uint64_t, 4> v{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
@@ -186,6 +190,9 @@ std::uint64_t siphash(const std::array<std::uint64_t, 2>& key,
   return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+/// The proof depends only on the secret, the ranks and the direction. Both sides compute the whole
+/// message that they expect and compare. `is_answer` is part of the proof, so that a caller's
+/// message cannot be sent back as its answer.
 class DataHandshake : public Handshake {
  public:
   DataHandshake(Side side, const Secret& secret, int own_rank, int callee)

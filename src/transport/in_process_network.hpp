@@ -15,7 +15,7 @@
 
 namespace kolo::internal::transport {
 
-/// Messages of an ordered pair of ranks keep their order; which pair is served next is random.
+/// Delivers the messages of each ordered pair of ranks in order, and picks the next pair at random.
 class InProcessNetwork {
  public:
   InProcessNetwork(int ranks, std::uint64_t seed) : random_(seed) {
@@ -28,8 +28,8 @@ class InProcessNetwork {
     return *endpoints_.at(static_cast<std::size_t>(rank));
   }
 
-  /// Moves one message, of a random pair that has one, to its receiver's inbox. False if there is
-  /// none.
+  /// Moves one message of a random pair to its receiver's inbox. Returns false if no message is
+  /// under way.
   bool deliver_one() {
     if (busy_.empty()) return false;
     const std::size_t chosen =

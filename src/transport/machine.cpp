@@ -13,14 +13,15 @@
 namespace kolo::internal::transport {
 namespace {
 
-/// None if it is hidden from this process.
+/// Identifies a kernel namespace; none if it is hidden from this process.
 std::optional<std::string> name_of_namespace(const char* path) {
   struct ::stat space {};
   if (::stat(path, &space) != 0) return std::nullopt;
   return fmt::format("{} {}", space.st_dev, space.st_ino);
 }
 
-/// The kernel since it was booted, and the namespace of network. None if they are hidden.
+/// Identifies the running kernel by its boot ID, together with the network namespace; none if
+/// either is hidden from this process.
 std::optional<std::string> name_of_network() {
   std::string boot;
   std::ifstream file("/proc/sys/kernel/random/boot_id");

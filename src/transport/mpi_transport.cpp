@@ -38,7 +38,8 @@ void MpiTransport::send(int peer, Message message) {
     backlog.awaited = true;
     backlog.later = 0;
   }
-  // Moving a message, also later within the vector, leaves its bytes where they are.
+  // Moving a message, also within the vector later, leaves its bytes in place, so MPI can read
+  // them.
   MPI_Request& request = sends_.emplace_back(MPI_REQUEST_NULL);
   const Message& kept =
       sent_.emplace_back(Sent{std::move(message), confirms ? &backlog : nullptr}).message;
@@ -50,8 +51,8 @@ void MpiTransport::send(int peer, Message message) {
   if (backlog.bytes > max_unsent_) refuse_unsent(peer, backlog.bytes);
 }
 
-/// A short message is on its way as soon as it is sent, whether or not it confirms. Its receiver
-/// may have left the session and receive it never.
+/// Short messages that only await their confirmation count as flushed. They leave as soon as they
+/// are sent, and a receiver that has left the session would never confirm them.
 bool MpiTransport::flushed() const {
   return std::ranges::all_of(sent_, [](const Sent& sent) {
     return sent.confirms != nullptr && sent.message.size() <= small_bytes;
@@ -89,7 +90,8 @@ bool MpiTransport::finish_sends() {
   return true;
 }
 
-/// Messages of a pair are received in their order.
+/// Subtracts all bytes up to the confirming message: MPI matches the messages of a pair in order,
+/// so the receiver has all of them.
 void MpiTransport::confirm(Backlog* backlog) {
   if (backlog == nullptr) return;
   backlog->bytes = backlog->later;
@@ -106,6 +108,7 @@ bool MpiTransport::match_one(const Receiver& receive) {
   int bytes = 0;
   check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
   const auto size = static_cast<std::size_t>(bytes);
+  // While an earlier message is arriving, a short one queues behind it to keep the order.
   if (size <= small_.size() && arriving_.empty()) {
     check_mpi(MPI_Mrecv(small_.data(), bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
     receive(peer, std::span<const std::byte>(small_).first(size));

@@ -14,13 +14,15 @@
 
 namespace kolo::internal::transport {
 
+/// Ranks receive by probing, since the lengths of messages are unknown. Not thread-safe.
 class MpiTransport : public Transport {
  public:
-  /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this. About
-  /// `max_unsent` bytes wait for a rank, and as many have come to this one and are not whole yet.
+  /// `comm` carries no other messages, returns errors (MPI_ERRORS_RETURN) and outlives this object.
+  /// `max_unsent` bounds the bytes that wait for each rank, and also, approximately, the bytes of
+  /// messages that are arriving at this rank.
   explicit MpiTransport(MPI_Comm comm, std::size_t max_unsent = max_unsent_bytes)
       : comm_(comm), max_unsent_(max_unsent) {}
-  /// Messages still on their way are given up: their memory is leaked, since MPI may yet use it.
+  /// Abandons messages that are under way and leaks their memory, since MPI may still use it.
   ~MpiTransport() override;
   MpiTransport& operator=(MpiTransport&&) = delete;
 
@@ -35,19 +37,22 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
-  /// MPI takes short messages to itself, without bound, and calls them sent. So now and then a
-  /// message is sent that counts as sent only when its receiver has it, and with it all before it.
+  /// The bytes that a receiver may not have yet. MPI buffers short messages without bound and
+  /// reports them as sent, so completed sends say nothing about the receiver. Now and then a
+  /// message is therefore sent synchronously (MPI_Issend): its completion confirms that the
+  /// receiver has matched it, and all earlier messages too.
   struct Backlog {
-    std::size_t bytes = 0;  // that the receiver may not have
-    std::size_t later = 0;  // those after the last such message
-    bool awaited = false;   // that message is on its way
+    std::size_t bytes = 0;  // all bytes that are not confirmed
+    std::size_t later = 0;  // bytes sent after the last confirming message
+    bool awaited = false;   // a confirming message is under way
   };
   struct Sent {
     Message message;
-    Backlog* confirms;  // null: it confirms nothing
+    Backlog* confirms;  // null: not a confirming message
   };
 
-  // No larger than what every kind of network sends at once, so that receiving it cannot wait.
+  // At most the eager limit of every kind of network, so that a blocking receive of a matched
+  // message returns at once.
   static constexpr std::size_t small_bytes = 1024;
 
   bool finish_sends();
@@ -59,9 +64,9 @@ class MpiTransport : public Transport {
   std::size_t max_unsent_;
   std::unordered_map<int, Backlog> backlogs_{};  // by receiver
   std::vector<MPI_Request> sends_;
-  std::vector<Sent> sent_;         // what the sends read
-  std::vector<int> finished_;      // indices, reused
-  std::deque<Arriving> arriving_;  // in the order in which they were matched
+  std::vector<Sent> sent_;         // the messages that `sends_` read, at the same indices
+  std::vector<int> finished_;      // indices of finished sends; a member only to reuse its memory
+  std::deque<Arriving> arriving_;  // in the order in which the messages were matched
   std::size_t arriving_bytes_ = 0;
   alignas(std::max_align_t) std::array<std::byte, small_bytes> small_;  // read in place
 };

@@ -19,10 +19,11 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// After this time without an answer the next address is tried too.
+// An address that does not answer within this time no longer holds up the next address.
 constexpr milliseconds between_calls{250};
 
-// More callers without a complete handshake are not kept.
+// The most accepted connections without a complete handshake. Beyond it the oldest one is dropped,
+// so that a port scan cannot exhaust the descriptors.
 constexpr std::size_t max_answered = 256;
 
 }  // namespace
@@ -123,7 +124,7 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
   call.next_at = now + between_calls;
   const std::vector<SocketAddress>& addresses = call.callee.addresses;
   if (call.next == addresses.size()) {
-    // All were tried; those that failed at once are tried again.
+    // All addresses were tried. Start over only if all attempts have failed.
     if (call.attempts.empty()) call.next = 0;
     return;
   }
@@ -152,7 +153,7 @@ void PeerConnector::fail(Call& call, Attempt& attempt, const std::string& why) {
   attempt.over = true;
   call.failures +=
       fmt::format("{}{}: {}", call.failures.empty() ? "" : ", ", to_string(attempt.with), why);
-  // The next address need not wait.
+  // Try the next address at once.
   if (call.next < call.callee.addresses.size()) call.next_at = {};
 }
 
@@ -175,7 +176,7 @@ void PeerConnector::advance(Call& call, Attempt& attempt) {
 }
 
 bool PeerConnector::send(const Attempt& attempt, const Handshake::Bytes& message) {
-  // It has room in the empty buffer of a new connection.
+  // The send buffer of a new connection is empty, so a message fits as a whole.
   return ::send(attempt.socket.get(), message.data(), message.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(message.size());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks come to have connections with each other.
+// Establishes the control connections between ranks.
 #pragma once
 
 #include <array>
@@ -18,13 +18,14 @@
 
 namespace kolo::internal::transport {
 
-/// Sockets at which connections are awaited. Throws BackendError.
+/// Listening sockets.
 class Listeners {
  public:
-  /// At a port of its own for each address. Addresses that cannot be had are left out.
+  /// Listens at each address, on a port that the system chooses. Leaves out addresses that cannot
+  /// be used.
   explicit Listeners(const std::vector<SocketAddress>& addresses);
 
-  /// With their ports.
+  /// The addresses with their ports.
   [[nodiscard]] const std::vector<SocketAddress>& addresses() const { return addresses_; }
   [[nodiscard]] const std::vector<node::FileDescriptor>& sockets() const { return sockets_; }
 
@@ -33,14 +34,14 @@ class Listeners {
   std::vector<SocketAddress> addresses_{};
 };
 
-/// A rank that this one calls, and where, the best address first.
+/// A rank that this rank calls. The best address is first.
 struct Callee {
   int rank;
   std::string host;
   std::vector<SocketAddress> addresses;
 };
 
-/// A rank that calls this one.
+/// A rank that calls this rank.
 struct Caller {
   int rank;
   std::string host;
@@ -51,22 +52,24 @@ struct Connection {
   node::FileDescriptor socket;
 };
 
-/// All ranks connect at once. A caller tries the addresses in their order, without giving up those
-/// that do not answer. The caller completes its handshake on the first connection that is answered.
-/// A caller without the secret is dropped, and delays no other.
+/// All ranks connect at the same time. A caller tries the addresses of a callee in order, and
+/// starts the next attempt while earlier ones are still pending. It completes the handshake on the
+/// first connection with a valid answer. A callee drops callers that do not know the secret; they
+/// delay no others.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
                 std::vector<Caller> callers, std::vector<Callee> callees);
 
-  /// Does what can be done; waits at most `most` for something to do. True once all are there.
+  /// Waits up to `most` for an event and advances all handshakes. Returns true once all connections
+  /// are complete.
   bool step(std::chrono::nanoseconds most);
 
-  /// The missing ranks, and why; empty if there are none.
+  /// Names the missing ranks and the reasons; empty if no rank is missing.
   [[nodiscard]] std::string problem() const;
   [[nodiscard]] std::vector<int> missing() const;
 
-  /// Non-blocking sockets. Only once.
+  /// Returns the connections, whose sockets are non-blocking. Call this once.
   [[nodiscard]] std::vector<Connection> take() { return std::move(connections_); }
 
  private:
@@ -77,14 +80,14 @@ class PeerConnector {
     node::FileDescriptor socket{};
     SocketAddress with{};
     bool connecting = false;
-    bool over = false;  // to be dropped, or taken over
+    bool over = false;  // failed, or its socket was moved to a connection
     std::unique_ptr<Handshake> handshake{};
     std::array<std::byte, control_handshake_bytes> received{};
     std::size_t bytes_received = 0;
   };
   struct Call {
     Callee callee;
-    std::size_t next = 0;  // address
+    std::size_t next = 0;  // index of the next address to try
     TimePoint next_at{};
     std::string failures{};
     bool done = false;
@@ -100,7 +103,7 @@ class PeerConnector {
   void fail(Call& call, Attempt& attempt, const std::string& why);
   void advance(Call& call, Attempt& attempt);
   [[nodiscard]] static bool send(const Attempt& attempt, const Handshake::Bytes& message);
-  /// True once a whole message was received. Ends the attempt if the other side has hung up.
+  /// True once a whole message has arrived. Ends the attempt if the other side has hung up.
   static bool receive(Attempt& attempt);
 
   int rank_;
@@ -108,7 +111,7 @@ class PeerConnector {
   const Listeners& listeners_;
   std::vector<Caller> awaited_;
   std::vector<Call> calls_{};
-  std::list<Attempt> answered_{};  // by callers
+  std::list<Attempt> answered_{};  // accepted connections of callers, oldest first
   std::vector<Connection> connections_{};
 };
 

@@ -12,8 +12,9 @@
 namespace kolo::internal::transport {
 namespace {
 
-constexpr std::uint64_t header_bytes = 16;  // the message's length, padded
-// Far more than any has; the sum with its header fits.
+constexpr std::uint64_t header_bytes = 16;  // the length of the message, padded
+// A longer message means that the ring is damaged. No control message comes near this bound, and
+// adding the header to it cannot overflow.
 constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 31;
 
 }  // namespace
@@ -59,14 +60,14 @@ bool ShmTransport::flush(Peer& peer) {
   Outgoing& outgoing = peer.outgoing;
   if (outgoing.messages.empty()) return false;
   Ring& ring = *peer.out;
-  // Relaxed: only this rank writes it.
+  // Relaxed: only this rank writes the counter.
   std::uint64_t written = ring.written.load(std::memory_order_relaxed);
-  // Acquire: the reader has taken the bytes out before they are written over.
+  // Acquire: the reader has copied the bytes out before this rank overwrites them.
   const std::uint64_t unread = written - ring.read.load(std::memory_order_acquire);
   if (unread > ring_bytes || unread % 16 != 0 || written % 16 != 0) refuse(peer);
   std::uint64_t room = ring_bytes - unread;
   const std::uint64_t before = written;
-  // All lengths are multiples of 16, and so is all room.
+  // The room is a multiple of 16, so a padded write never exceeds it.
   const auto put = [&](const std::byte* from, std::uint64_t bytes) {
     const std::uint64_t place = written % ring_bytes;
     const std::uint64_t first = std::min(bytes, ring_bytes - place);
@@ -94,15 +95,15 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are there before the count covers them. The bell comes last, once for all.
+  // Release: the bytes are written before the counter covers them. One ring serves all messages.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;
 }
 
 bool ShmTransport::read(Peer& peer, const Receiver& receive) {
-  // Relaxed: only this rank writes it. Acquire: the bytes are read after the count that covers
-  // them.
+  // Relaxed: only this rank writes `read`. Acquire: this rank reads the bytes after the counter
+  // `written` that covers them.
   const std::uint64_t before = peer.in->read.load(std::memory_order_relaxed);
   const std::uint64_t written = peer.in->written.load(std::memory_order_acquire);
   if (before == written) return false;
@@ -156,11 +157,12 @@ void ShmTransport::refuse(const Peer& peer) {
 
 void ShmTransport::make_room(Peer& peer, std::uint64_t before, std::uint64_t at) {
   Ring& ring = *peer.in;
-  // Release: everything was copied out before the writer may write over it.
+  // Release: the bytes were copied out before the writer may overwrite them.
   ring.read.store(at, std::memory_order_release);
-  // A writer that found the ring full sleeps until there is room, and nobody else wakes it. It
-  // stores `written` and then reads `read`; this rank does it the other way round. With the fence
-  // either the writer sees the room, or this rank sees that the ring was full and rings.
+  // A writer that found the ring full sleeps until there is room, and only this rank can wake it.
+  // The writer stores `written` and then loads `read`; this rank stores `read` and then loads
+  // `written`. The fence orders each store before the load: either the writer sees the room, or
+  // this rank sees that the ring was full and rings.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (ring.written.load(std::memory_order_relaxed) - before == ring_bytes) peer.bell->ring();
 }

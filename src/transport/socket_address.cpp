@@ -20,7 +20,7 @@ namespace kolo::internal::transport {
 
 namespace {
 
-// Both families have the port at the same place.
+// Both address families store the port at the same offset.
 constexpr std::size_t port_offset = offsetof(sockaddr_in, sin_port);
 static_assert(port_offset == offsetof(sockaddr_in6, sin6_port));
 

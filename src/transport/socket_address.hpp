@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IP addresses with ports: those of this host, and which of them are to be used.
+// IP addresses with ports, and the choice among the addresses of this host.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 
 namespace kolo::internal::transport {
 
-/// As the operating system wants it.
+/// An address in the form that system calls take.
 struct SystemAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -21,39 +21,40 @@ struct SystemAddress {
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-/// IPv4 or IPv6. Plain bytes, so that ranks can exchange theirs.
+/// An IPv4 or IPv6 address with a port. Plain bytes, so that ranks can send it to each other.
 struct SocketAddress {
   std::uint16_t family = AF_UNSPEC;
   std::uint16_t port = 0;  // in the host's byte order
   std::array<std::uint8_t, 16> bytes{};
 
-  /// Of another family: AF_UNSPEC.
+  /// The family of the result is AF_UNSPEC if `address` is neither IPv4 nor IPv6.
   [[nodiscard]] static SocketAddress from(const sockaddr* address);
   [[nodiscard]] SystemAddress to_system() const;
   [[nodiscard]] bool is_loopback() const;
-  /// Of IPv6, one that means another host in every network.
+  /// True for link-local IPv6 addresses, which are meaningful only together with an interface.
   [[nodiscard]] bool is_link_local() const;
   [[nodiscard]] std::size_t size() const { return family == AF_INET ? 4 : 16; }
 
   friend bool operator==(const SocketAddress&, const SocketAddress&) = default;
 };
 
-/// Like 10.1.0.7:4711 or [fd00::7]:4711; without a port if that is 0.
+/// Formats an address as 10.1.0.7:4711 or [fd00::7]:4711, without the port if it is 0.
 [[nodiscard]] std::string to_string(const SocketAddress& address);
 
-/// An address of a network interface that is up. An interface with several comes several times.
+/// An address of a network interface that is up. An interface with several addresses is listed
+/// several times.
 struct Interface {
   std::string name;
   SocketAddress address;
 };
 
-/// IPv4 first; addresses of IPv6 that mean something only with their interface are left out. Throws
-/// BackendError.
+/// The addresses of this host, IPv4 first, without link-local IPv6 addresses. Throws BackendError.
 [[nodiscard]] std::vector<Interface> list_interfaces();
 
-/// Those that `wanted` names, in its order: interfaces and networks such as eth0,10.1.0.0/16. All
-/// but loopback if it is empty. Throws InvalidArgument, which lists the interfaces, if none is
-/// among them, or if it cannot be parsed.
+/// The addresses that `wanted` selects, in its order. `wanted` lists interfaces and networks, such
+/// as eth0,10.1.0.0/16; if it is empty, all addresses but loopback are chosen. Throws
+/// InvalidArgument if no address matches, with a list of the interfaces, or if a network cannot be
+/// parsed.
 [[nodiscard]] std::vector<SocketAddress> choose_addresses(const std::vector<Interface>& interfaces,
                                                           std::string_view wanted);
 

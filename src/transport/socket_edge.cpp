@@ -14,7 +14,7 @@ namespace kolo::internal::transport {
 namespace {
 
 constexpr std::size_t buffer_bytes = 64 << 10;
-constexpr int max_reads = 16;  // in one call, so that a pass stays short
+constexpr int max_reads = 16;  // a limit per call, so that one edge does not starve the others
 constexpr std::size_t unit = 16;
 
 }  // namespace
@@ -59,16 +59,17 @@ bool SocketEdge::read(const Transport::Receiver& receive) {
     if (bytes == 0) break;
     end_ += bytes;
     hand_over(receive);
-    if (bytes < room.size()) break;  // no more has come, or epoll reports it
+    if (bytes < room.size()) break;  // the socket is empty; epoll reports later data
   }
   return moved;
 }
 
-/// A message that the receiver was given counts as taken, even if the receiver throws.
+/// Passes on the messages in the buffer. `begin_` moves past a message before the receiver gets it,
+/// so that the message counts as taken even if the receiver throws.
 void SocketEdge::hand_over(const Transport::Receiver& receive) {
   while (!closed()) {
     if (missing_ > 0) {
-      // Whole units, so that what follows stays aligned.
+      // Take whole units, so that the next frame in the buffer stays aligned.
       const std::size_t bytes = std::min(missing_, (end_ - begin_) / unit * unit);
       const auto from = buffer_.begin() + static_cast<std::ptrdiff_t>(begin_);
       long_message_.insert(long_message_.end(), from, from + static_cast<std::ptrdiff_t>(bytes));

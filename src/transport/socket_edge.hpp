@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection to a rank of another host.
+// A connection to one rank on another host.
 #pragma once
 
 #include <cstddef>
@@ -13,38 +13,38 @@
 
 namespace kolo::internal::transport {
 
-/// Messages in order, each in a frame with the session's number. Never blocks. The edge keeps what
-/// the network does not take, up to `max_unsent` bytes. If more waits, the other side has long been
-/// stuck, and the session cannot continue.
+/// Sends and receives messages in order, each in a frame with the session's number. Never blocks.
+/// The edge keeps frames that the network does not take, up to `max_unsent` bytes. If more bytes
+/// wait, the other side must be stuck, and the session cannot continue.
 class SocketEdge {
  public:
-  /// `socket` is connected and does not block.
+  /// `socket` is connected and non-blocking.
   SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session,
              std::size_t max_unsent = max_unsent_bytes);
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int descriptor() const { return stream_.descriptor(); }
 
-  /// Throws BackendError if too much waits. Does nothing once the edge is closed.
+  /// Throws BackendError if too many bytes wait. Does nothing once the edge is closed.
   void send(Message message);
-  /// Shows that this rank is alive. Neither this nor a goodbye throws if too much waits.
+  /// Shows that this rank is alive. Unlike `send`, keepalives and goodbyes never throw.
   void send_keepalive() { send(FrameKind::keepalive, {}); }
-  /// This rank no longer needs the edge. It must send nothing afterwards.
+  /// Announces that this rank no longer needs the edge. It must send nothing afterwards.
   void say_goodbye() { send(FrameKind::goodbye, {}); }
 
-  /// The edge sends and reads nothing any more.
+  /// Closes the edge: it sends and reads nothing any more.
   void give_up() { stream_.close(); }
 
-  /// True if bytes have moved. Large amounts take several calls.
+  /// Both return true if bytes have moved. Large amounts of data take several calls.
   bool write() { return stream_.write(); }
   bool read(const Transport::Receiver& receive);
 
   [[nodiscard]] bool flushed() const { return stream_.flushed(); }
-  /// Given up; or the other side has hung up, or there was an error, and all that came before has
-  /// been read.
+  /// True after `give_up`, or once the other side has closed the connection or it has failed and
+  /// all data received before has been read.
   [[nodiscard]] bool closed() const { return stream_.closed(); }
   [[nodiscard]] bool received_goodbye() const { return received_goodbye_; }
-  /// The first error; "" without errors.
+  /// An error of the socket or in the data; "" without errors.
   [[nodiscard]] const std::string& error() const;
 
  private:
@@ -53,7 +53,7 @@ class SocketEdge {
   struct alignas(16) Header {
     std::uint64_t session;
     FrameKind kind;
-    std::uint32_t bytes;  // of the message, without the padding
+    std::uint32_t bytes;  // length of the message, without the padding
   };
   static_assert(sizeof(Header) == 16);
 
@@ -67,15 +67,15 @@ class SocketEdge {
   std::uint64_t session_;
   std::size_t max_unsent_;
   bool received_goodbye_ = false;
-  std::string invalid_{};  // an error in the data
+  std::string invalid_{};  // describes an error in the data
 
-  std::vector<std::byte> buffer_;  // bytes [begin_, end_) have come and were not taken yet
+  std::vector<std::byte> buffer_;  // bytes [begin_, end_) have arrived and were not taken yet
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  // A message that is longer than the buffer:
+  // The part that has arrived of a message that is longer than the buffer.
   Header long_header_{};
   Message long_message_{};
-  std::size_t missing_ = 0;
+  std::size_t missing_ = 0;  // bytes, with the padding; 0: no such message is arriving
 };
 
 }  // namespace kolo::internal::transport

@@ -34,13 +34,14 @@ bool SocketStream::write() {
     if (outbox_.front().sent == outbox_.front().size()) outbox_.pop_front();
   }
   if (send_error_.empty()) return unsent_ < before;
-  // What the other side has sent before can still be received.
+  // Only sending has failed. Data that the other side sent before can still be received, so the
+  // stream stays open.
   outbox_.clear();
   unsent_ = 0;
   return false;
 }
 
-/// False if the network takes no more for now, or ever.
+/// Sends a part of the first frame. False if the socket is full or sending has failed.
 bool SocketStream::write_first() {
   Frame& frame = outbox_.front();
   std::array<iovec, 3> parts{};

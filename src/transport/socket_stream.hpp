@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames and bytes over one socket that does not block.
+// Sends frames and receives bytes over one non-blocking socket.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@
 
 namespace kolo::internal::transport {
 
-/// A frame's body. Several streams may share one.
+/// The body of a frame. Several streams may share it.
 using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
-/// Sends frames in order, and receives bytes. Never blocks: frames that the network does not take
-/// are kept. A forked child does not have the socket. Not thread-safe.
+/// Never blocks: the stream keeps frames that the network does not take. A forked child does not
+/// inherit the socket. Not thread-safe.
 class SocketStream {
  public:
   struct Frame {
@@ -33,27 +33,27 @@ class SocketStream {
     [[nodiscard]] std::size_t size() const { return header_bytes + body->size() + padding; }
   };
 
-  /// `socket` is connected and does not block.
+  /// `socket` is connected and non-blocking.
   explicit SocketStream(node::FileDescriptor socket);
 
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
-  /// Does nothing if nothing can be sent any more.
+  /// Does nothing if the stream is closed or sending has failed.
   void send(Frame frame);
-  /// Sends what the network takes. True if bytes have moved.
+  /// Sends as much as the network takes. True if bytes have moved.
   bool write();
-  /// Fills `room` with bytes that have arrived. Returns how many; 0 if there are none yet, or if
+  /// Fills `room` with bytes that have arrived and returns their number: 0 if none have arrived or
   /// the stream is closed now.
   [[nodiscard]] std::size_t receive(std::span<std::byte> room);
-  /// Nothing is sent or received any more.
+  /// Stops sending and receiving, and drops unsent frames.
   void close();
 
   [[nodiscard]] bool flushed() const { return outbox_.empty(); }
   [[nodiscard]] std::size_t unsent() const { return unsent_; }
-  /// Closed by this side; or by the other side or an error, after all that came before was
-  /// received. An error in sending does not close the stream.
+  /// True after `close`, or once the other side has closed the connection or it has failed and all
+  /// data was received. An error in sending does not close the stream.
   [[nodiscard]] bool closed() const { return closed_; }
-  /// Why the stream is closed or takes nothing more; "" if the other side has closed it.
+  /// The errors that ended sending and receiving; "" without an error, such as after a close.
   [[nodiscard]] const std::string& send_error() const { return send_error_; }
   [[nodiscard]] const std::string& receive_error() const { return receive_error_; }
 
@@ -65,7 +65,7 @@ class SocketStream {
   std::deque<Frame> outbox_{};
   std::size_t unsent_ = 0;  // bytes in the outbox
   bool closed_ = false;
-  std::string send_error_{};  // once set, nothing is sent any more
+  std::string send_error_{};  // once set, the stream sends nothing more
   std::string receive_error_{};
 };
 

@@ -24,7 +24,9 @@ using std::chrono::duration;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-/// The kernel of a host acknowledges even if the process that has the connection is stopped.
+/// The time since the peer's kernel last acknowledged data. A kernel acknowledges even if the
+/// process that owns the connection is stopped, so this separates dead hosts from stopped
+/// processes.
 nanoseconds ask_kernel(int socket) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -137,7 +139,8 @@ void SocketTransport::check_silence(TimePoint now) {
       continue;
     }
     next_check_ = std::min(next_check_, now + patience - host_silent);
-    // Keepalives are acknowledged, so the host is alive.
+    // The host acknowledges keepalives, but its process sends nothing. The process may be stopped
+    // in a debugger, so it is reported and not lost.
     if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
       log(LogLevel::warning,
           fmt::format("rank {} has sent nothing for {:.3g} s, but its host {} answers: its process "
@@ -152,7 +155,7 @@ void SocketTransport::lose(const std::vector<int>& ranks, std::string reason) {
       .kind = FailureKind::peer_left, .message = std::move(reason), .ranks = RankSet::of(ranks)};
 }
 
-/// Its descriptor would stay readable forever.
+/// Removes a closed connection from epoll, since its descriptor would stay readable forever.
 void SocketTransport::hang_up(Peer& peer) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.edge.descriptor(), nullptr);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages between hosts, over TCP connections that can be slept on.
+// Control messages between hosts over TCP. A thread can sleep until a message arrives.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@ struct SocketPeer {
   int rank;
   std::string host;
   std::vector<int> ranks_of_host;
-  node::FileDescriptor socket;  // connected, does not block
+  node::FileDescriptor socket;  // connected and non-blocking
 };
 
 struct SocketOptions {
   std::uint64_t session = 0;
-  /// A host that is silent for so long is lost. 0: none ever is.
+  /// A host that is silent for this long is lost. 0 disables the check.
   std::chrono::nanoseconds peer_timeout{};
 
   // Seams for tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
-  /// How long ago the other host has acknowledged anything.
+  /// The time since the other host's kernel last acknowledged data on this socket.
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
   std::size_t max_unsent = max_unsent_bytes;
 };
@@ -38,7 +38,7 @@ struct SocketOptions {
 /// process is not lost. A peer whose connection ends without a goodbye is lost at once.
 class SocketTransport : public Transport {
  public:
-  /// Throws BackendError.
+  /// Throws BackendError if epoll fails.
   SocketTransport(std::vector<SocketPeer> peers, SocketOptions options);
 
   void send(int peer, Message message) override;
@@ -46,15 +46,15 @@ class SocketTransport : public Transport {
   [[nodiscard]] bool flushed() const override;
   [[nodiscard]] const Failure* loss() const override { return loss_ ? &*loss_ : nullptr; }
 
-  /// Readable while `poll` would find something to move.
+  /// Becomes readable when `poll` has something to move.
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
 
   [[nodiscard]] std::chrono::nanoseconds peer_timeout() const { return options_.peer_timeout; }
 
-  /// From now on nothing is moved and no peer is checked: `descriptor` stays silent.
+  /// Stops moving messages and checking peers. `descriptor` is never readable afterwards.
   void abandon();
-  /// Says goodbye and waits, at most for `patience`, until the others have too. Messages that
-  /// arrive meanwhile are dropped.
+  /// Sends goodbyes and waits up to `patience` for the goodbyes of the peers, so that no peer takes
+  /// the end of the connection for a failure. Drops messages that arrive meanwhile.
   void close(std::chrono::nanoseconds patience);
 
  private:
@@ -65,9 +65,9 @@ class SocketTransport : public Transport {
     std::string host;
     std::vector<int> ranks_of_host;
     TimePoint received_at;
-    bool sent_lately = false;  // since the last keepalive
-    bool watched_for_room = false;
-    bool reported = false;  // it is silent, but its host answers
+    bool sent_lately = false;       // since the last keepalive was due
+    bool watched_for_room = false;  // epoll reports when the socket takes more data
+    bool reported = false;          // a warning about the silent process was logged
   };
 
   bool move(Peer& peer, std::uint32_t events, const Receiver& receive);

@@ -30,7 +30,8 @@ constexpr milliseconds between_attempts{50};
 
 std::string text_of_error(int error) { return std::generic_category().message(error); }
 
-/// As `SystemAddress`, since a `SocketAddress` has no scope of IPv6.
+/// Returns `SystemAddress` because a `SocketAddress` would lose the scope of a link-local IPv6
+/// address.
 std::vector<SystemAddress> resolve(const Endpoint& endpoint, bool passive) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -100,7 +101,7 @@ node::FileDescriptor listen_on(const SystemAddress& address) {
   node::FileDescriptor socket = open_socket(address);
   if (!socket.valid()) return socket;
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // A socket of IPv6 for all interfaces takes connections of IPv4 too.
+  // An IPv6 socket on all interfaces also accepts IPv4 connections.
   if (address.storage.ss_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket.get(), address.get(), address.length) == 0 &&
       ::listen(socket.get(), SOMAXCONN) == 0)
@@ -113,6 +114,7 @@ node::FileDescriptor listen_on(const SystemAddress& address) {
 
 node::FileDescriptor listen_at(const Endpoint& endpoint) {
   std::vector<SystemAddress> addresses = resolve(endpoint, true);
+  // IPv6 first: such a socket serves both families if it listens on all interfaces.
   std::ranges::stable_partition(addresses, [](const SystemAddress& address) {
     return address.storage.ss_family == AF_INET6;
   });
@@ -159,7 +161,7 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, nanoseconds timeout,
   do {
     for (const SystemAddress& address : addresses) {
       Connecting attempt = begin_to_connect(address);
-      // One address that does not answer leaves time for the others.
+      // An address that does not answer leaves half of the remaining time to those after it.
       const milliseconds share = &address == &addresses.back() ? left() : left() / 2;
       error = attempt.error;
       if (error == EINPROGRESS)
@@ -190,6 +192,8 @@ void disable_delay(int socket) { set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1)
 
 void tune(int socket, std::chrono::nanoseconds silence) {
   disable_delay(socket);
+  // Keepalive probes detect a lost host on an idle connection, after the idle time and three
+  // intervals. TCP_USER_TIMEOUT detects it while data is not acknowledged.
   const auto seconds =
       std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets that do not block: listening, connecting, options.
+// Non-blocking TCP sockets: listening, connecting and options.
 #pragma once
 
 #include <chrono>
@@ -15,49 +15,49 @@
 namespace kolo::internal::transport {
 
 struct Endpoint {
-  std::string host{};  // a name or an address; empty: all interfaces
+  std::string host{};  // a name or an address; "": all interfaces
   std::uint16_t port = 0;
 };
 
-/// From "host:4711", "10.0.0.1:4711" or "[fd00::1]:4711". Throws InvalidArgument.
+/// Parses "host:4711", "10.0.0.1:4711" or "[fd00::1]:4711". Throws InvalidArgument.
 [[nodiscard]] Endpoint parse_endpoint(std::string_view text);
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
-/// True if the name is known, and all its addresses are loopback addresses.
+/// True if the name can be resolved, and all its addresses are loopback addresses.
 [[nodiscard]] bool is_loopback(const std::string& host);
 
-/// A socket that accepts connections. Port 0: the system chooses one. An invalid descriptor, and
-/// errno, if the address cannot be used.
+/// A socket that listens for connections. With port 0, the system chooses a port. Returns an
+/// invalid descriptor and sets errno if the address cannot be used.
 [[nodiscard]] node::FileDescriptor listen_on(const SystemAddress& address);
-/// The first address of the endpoint that can be used. Throws BackendError.
+/// Listens at the first usable address of the endpoint. Throws BackendError.
 [[nodiscard]] node::FileDescriptor listen_at(const Endpoint& endpoint);
-/// The socket's own address; of family AF_UNSPEC if it has none.
+/// The socket's own address; its family is AF_UNSPEC if the socket has none.
 [[nodiscard]] SocketAddress address_of(int socket);
 
-/// Begins a connection. `socket` is invalid if the address cannot be used.
+/// A connection that has begun. `socket` is invalid if no socket could be opened.
 struct Connecting {
   node::FileDescriptor socket{};
-  int error = 0;  // EINPROGRESS: not connected yet; 0: connected; else why not
+  int error = 0;  // 0: connected; EINPROGRESS: not connected yet; otherwise the error
 };
 [[nodiscard]] Connecting begin_to_connect(const SystemAddress& address);
-/// How a connection in progress has ended: 0, or the error. None if it has not ended after
+/// Waits for a connection in progress. Returns 0 once it is connected, or the error; none after
 /// `timeout`.
 [[nodiscard]] std::optional<int> end_of_connecting(int socket, std::chrono::nanoseconds timeout);
 
-/// Tries all addresses of the host, again and again while nobody listens there, until the timeout.
-/// Calls `while_waiting` before each new attempt. Throws BackendError.
+/// Connects to the endpoint. Tries all its addresses repeatedly until the timeout, since the server
+/// may not listen yet. Calls `while_waiting` between rounds. Throws BackendError.
 [[nodiscard]] node::FileDescriptor connect_to(const Endpoint& endpoint,
                                               std::chrono::nanoseconds timeout,
                                               const std::function<void()>& while_waiting = {});
 
-/// A connection that waits to be accepted. An invalid descriptor, and errno, if there is none.
+/// Accepts a waiting connection. Returns an invalid descriptor and sets errno if there is none.
 [[nodiscard]] node::FileDescriptor accept_connection(int listener);
-/// The other side of a connection that was accepted, for people.
+/// The address of the other side of an accepted connection, for messages.
 [[nodiscard]] std::string peer_name(int socket);
 
-/// Small messages leave at once.
+/// Disables Nagle's algorithm, so that small messages leave at once.
 void disable_delay(int socket);
-/// Small messages leave at once, and a host that has gone is noticed after `silence`.
+/// Disables Nagle's algorithm, and makes the kernel detect a lost host after about `silence`.
 void tune(int socket, std::chrono::nanoseconds silence);
 
 }  // namespace kolo::internal::transport

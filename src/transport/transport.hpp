@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries control messages between ranks: any to any, each pair in order, none lost.
+// Reliable control messages between ranks. The messages of each pair of ranks stay in order.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace kolo::internal::transport {
 
 using Message = std::vector<std::byte>;
 
-/// What waits for one rank that does not take its messages, such as a stopped one. Beyond it the
-/// session cannot go on, or the memory of a rank with such a neighbor would grow without bound.
+/// The most bytes that may wait for one rank that does not read its messages, such as a stopped
+/// process. More than this ends the session, since the sender's memory would grow without bound.
 inline constexpr std::size_t max_unsent_bytes = std::size_t{1} << 30;
 
 /// Throws BackendError.
@@ -26,25 +26,26 @@ inline constexpr std::size_t max_unsent_bytes = std::size_t{1} << 30;
                      " bytes wait for it. Its process may be stopped, or its host overloaded");
 }
 
-/// One thread at a time.
+/// The connections of one rank. Not thread-safe.
 class Transport {
  public:
   using Receiver = std::function<void(int peer, std::span<const std::byte> message)>;
 
   virtual ~Transport() = default;
 
-  /// Takes the message and returns at once. Throws BackendError if too much waits for the peer.
+  /// Queues the message and returns at once. Throws BackendError if too many bytes wait for the
+  /// peer.
   virtual void send(int peer, Message message) = 0;
 
-  /// Moves what can be moved and hands over what has arrived; never waits. True if anything moved.
-  /// Throws BackendError.
+  /// Sends queued messages and passes arrived messages to `receive`. Never blocks. Returns true if
+  /// any bytes moved. Throws BackendError.
   virtual bool poll(const Receiver& receive) = 0;
 
-  /// True when every message sent has left this rank's hands.
+  /// True if no queued message still needs a call of `poll` to leave.
   [[nodiscard]] virtual bool flushed() const = 0;
 
-  /// Of the ranks that cannot be reached any more, the first, as of the last `poll`, after all that
-  /// they had sent; null if none is lost.
+  /// The first loss that `poll` has found; null if all ranks can be reached. A loss is reported
+  /// only after all messages of the lost ranks have been passed on.
   [[nodiscard]] virtual const Failure* loss() const { return nullptr; }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events, readiness on its way up, and plans. negotiator_log.cpp writes and reads the log.
+// Handles events, passes readiness up the tree, and follows plans. negotiator_log.cpp writes and
+// reads the log.
 #include "negotiation/protocol/negotiator.hpp"
 
 #include <algorithm>
@@ -10,14 +11,14 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// Batches of a plan are started while fewer than this many are in progress.
+/// A plan starts batches only while fewer than this many batches of the world are in progress.
 constexpr int max_plan_batches = 4;
 
-/// Statuses that one host sends.
+/// The maximum number of statuses that one host sends in answer to an inquiry.
 constexpr std::size_t max_answers = 64;
 
-/// The time for which a plan waits for late ranks. Then it stops, so that negotiation can report
-/// them before the stall limits.
+/// The time for which a plan waits for late ranks. Then the plan stops, so that negotiation can
+/// report these ranks before the stall limits.
 std::chrono::nanoseconds board_patience(const Settings& settings) {
   std::chrono::nanoseconds patience = std::chrono::seconds(1);
   for (const auto age : {settings.stall_warning, settings.stall_shutdown})
@@ -77,8 +78,8 @@ void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
 }
 
 void Negotiator::on_message(int peer, MessageBody message, std::span<const std::byte> bytes) {
-  // The sender has read the end of the plan on the board. This rank reads the board before the
-  // message, so it finds the same end: no message is handled within a plan by mistake.
+  // Ranks send messages only after they have read the end of the plan on the board. This rank reads
+  // the board before it handles the message, so it finds the same end.
   follow_plan();
   if (const auto* update = std::get_if<LogUpdate>(&message)) {
     if (peer != place_.parent)
@@ -90,27 +91,28 @@ void Negotiator::on_message(int peer, MessageBody message, std::span<const std::
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
-  // The root removes sets, and a child learns of removals only through its parent.
+  // A child cannot know more removals than its parent: it learns of them from the parent's log.
   if (report->removals > cache_.removals()) throw ProtocolError("a message of a removal to come");
   drop_freed_slots(*report, cache_);
   report->slots.for_each([&](CacheSlot slot) {
     if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
   });
-  // The root begins plans, and a child learns of them only through its parent.
+  // A child cannot know a later plan than its parent: it learns of plans from the parent's log.
   if (report->epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
   // The sender withdrew these operations when it learned of the plan, and submits them again.
   if (report->epoch < replay_.epoch()) withdraw_world(*report, cache_);
   if (!replay_.live()) return on_report(*child, *report);
   if (report->empty()) return;
-  // Nothing in the plan needs a message: this one is handled when all ranks have stopped.
+  // The plan needs no messages, so the report concerns something outside it. Stop the plan, and
+  // handle the report when all ranks have stopped.
   postponed_.emplace_back(peer, std::move(*report));
   replay_.stop();
 }
 
 void Negotiator::on_log_update(const LogUpdate& update, std::span<const std::byte> bytes) {
-  // The parent sends the log only outside plans, and this rank has just read the board.
+  // The parent sends the log only after the plan has ended, and this rank has just read the board.
   if (replay_.live()) throw ProtocolError("a part of the log came within a plan");
-  // The same bytes are passed on: all ranks apply the same log, and nothing is encoded again.
+  // Forward the bytes unchanged: all ranks apply the same log, so encoding it again is not needed.
   for (const Child& child : place_.children)
     actions_.sends.push_back({child.rank, {bytes.begin(), bytes.end()}});
   for (const Entry& entry : update.entries) apply(entry);
@@ -165,11 +167,11 @@ Actions Negotiator::take() {
   return std::exchange(actions_, {});
 }
 
-// ---- readiness on its way up ----
+// ---- readiness that travels up the tree ----
 
 void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
   for (const int rank : message.joins) {
-    // Joins and departures are counted: a rank that counted twice would replace another.
+    // Joins are counted, so a rank that joined twice would count in place of another rank.
     if (!child.ranks.contains(rank) ||
         std::ranges::find(sets_.joined(), rank) != sets_.joined().end())
       throw ProtocolError("rank " + std::to_string(child.rank) + " reports a join of rank " +
@@ -177,8 +179,8 @@ void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
     on_joined(rank);
   }
   message.slots.for_each([&](CacheSlot slot) {
-    // A join above has completed a removal, or a removal came while the message waited for the end
-    // of a plan.
+    // The slot may have been freed since the check in `on_message`: a join above has completed a
+    // removal, or the log removed a set while the report waited for the end of a plan.
     if (cache_.was_freed_after(slot, message.removals)) return;
     const ResponseCache::Item& item = cache_[slot];
     if (NegotiatedSet* set = sets_.find_whole(item.key.set))
@@ -222,7 +224,8 @@ void Negotiator::count(const NegotiatedSet& set, std::optional<Readiness> comple
   reports_.add(std::move(*complete), slot);
 }
 
-/// The slot whose bit means the same: all expected ranks submitted the cached descriptor.
+/// The slot whose bit can stand for this readiness: all expected ranks submitted the descriptor in
+/// the cache. None if the readiness must be sent in full.
 std::optional<CacheSlot> Negotiator::slot_of(const NegotiatedSet& set,
                                              const Readiness& complete) const {
   const auto& variants = complete.variants;
@@ -232,7 +235,8 @@ std::optional<CacheSlot> Negotiator::slot_of(const NegotiatedSet& set,
 
 // ---- late operations ----
 
-/// The root needs the report before the earlier of its two limits.
+/// Reports keys to the parent once they reach the earlier of the two stall limits, so that the root
+/// knows their submitters when it acts.
 void Negotiator::report_late_operations() {
   const auto warning = settings_.stall_warning;
   const auto shutdown = settings_.stall_shutdown;
@@ -245,7 +249,8 @@ void Negotiator::report_late_operations() {
 }
 
 void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
-  // If there are too many statuses, those of ranks that have not submitted the keys come first.
+  // Only the first `max_answers` are sent, so ranks that have submitted none of the keys come
+  // first.
   std::stable_partition(statuses.begin(), statuses.end(), [&](const RankStatus& status) {
     return std::ranges::none_of(questions, [&](const Key& key) { return status.lists(key); });
   });
@@ -267,10 +272,10 @@ void Negotiator::on_blocked(const std::vector<RankStatus>& host) {
 
 // ---- plans ----
 //
-// Invariant: while a plan is live on a rank, that rank negotiates nothing of the world, and sends
-// and appends nothing. A rank for which the plan is over has read on the board that all ranks have
-// stopped. A later reader of the board reads the same, so a rank that receives a message from after
-// the plan finds the plan over before it reads the message.
+// Invariant: while a plan is live on a rank, the rank neither negotiates operations of the world,
+// nor sends messages, nor appends to the log. A rank ends the plan only after it has read on the
+// board that all ranks have stopped. Every rank that reads the board later sees this too. So a rank
+// that receives a message sent after the plan ends the plan before it handles the message.
 
 void Negotiator::follow_plan() {
   if (!replay_.live()) return;
@@ -284,7 +289,7 @@ void Negotiator::follow_plan() {
 }
 
 void Negotiator::find_upcoming() {
-  // Prepared only when it may start soon: the batches before it are done then, or nearly.
+  // Prepare a batch only if it may start soon, when most batches before it are done.
   if (!replay_.live() || sets_.world().unfinished >= max_plan_batches) return;
   actions_.upcoming = replay_.take_upcoming();
   if (actions_.upcoming) actions_.upcoming->joins = joins_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of one rank: events in, actions out. It has no threads, no clock, and no input or
-// output.
+// The negotiation protocol of one rank: a state machine that turns events into actions. It has no
+// threads, no clock, and no input or output, so that a simulation can run it in any schedule.
 //
-// Report events, then `take` the actions. Readiness that gathers between two calls of `take`
-// travels in one message and, at the root, may become one batch.
+// The driver reports events and then takes the actions. Readiness that gathers between two calls of
+// `take` travels in one message and, at the root, may become one batch.
 #pragma once
 
 #include <cstdint>
@@ -31,39 +31,41 @@ namespace kolo::internal::negotiation {
 
 struct NegotiatorOptions {
   TreePosition place{};
-  std::uint64_t session = 0;   // in every message; messages of other sessions are ignored
+  std::uint64_t session = 0;   // sent in every message; messages of other sessions are ignored
   TimePoint now{};             // the time until the first `set_time` or `on_time`
-  PlanBoard* board = nullptr;  // for plans: on all ranks or on none. With a board, all other ranks
-                               // are children of the root
+  PlanBoard* board = nullptr;  // null: no plans. Either all ranks have a board or none has. With a
+                               // board, all other ranks are children of the root
 };
 
-/// Not thread-safe. Throws ProtocolError for a message that breaks the protocol, and cannot be used
-/// afterwards.
+/// Not thread-safe. A message that breaks the protocol makes a call throw ProtocolError; the object
+/// cannot be used afterwards.
 class Negotiator {
  public:
-  /// `settings` outlives this.
+  /// `settings` outlives this object.
   Negotiator(const Settings& settings, const NegotiatorOptions& options);
   Negotiator(const Negotiator&) = delete;
   Negotiator& operator=(const Negotiator&) = delete;
 
-  /// This rank submits an operation. Precondition: none is pending here under `key`, and this rank
-  /// has not joined. A join has its own key. Submissions with the same `version` have the same key
-  /// and, but for the step, the same descriptor; 0: unknown.
+  /// This rank submits an operation. Precondition: no operation with this `key` is pending here,
+  /// and this rank has not joined. A join has its own key. Submissions with the same `version` have
+  /// the same key and, apart from the step, the same descriptor, so that comparing versions
+  /// replaces comparing descriptors. 0: no version is known.
   void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor,
                  std::uint64_t version = 0);
   void on_message(int peer, std::span<const std::byte> bytes);
-  /// The same for a decoded message of this session. The children get the same `bytes`.
+  /// Handles a decoded message of this session. Log updates are forwarded to the children as
+  /// `bytes`.
   void on_message(int peer, MessageBody message, std::span<const std::byte> bytes);
   void on_time(TimePoint now);
   /// Sets the time without checking for late operations; cheaper than `on_time`.
   void set_time(TimePoint now) { now_ = now; }
-  /// This rank has executed one more batch of the set.
+  /// This rank has executed a batch of the set.
   void on_done(SetId set);
-  /// This rank leaves: it submits nothing more, but continues to pass on messages.
+  /// This rank leaves. It submits nothing more, but continues to forward messages until `ended`.
   void on_leave(const std::string& reason);
 
-  /// The answer to questions: the statuses of the ranks of this host. Called on the rank that
-  /// reports for its host.
+  /// Answers questions with the statuses of the ranks of this host. Called on the rank that reports
+  /// for its host.
   void on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses);
   /// At the root: some ranks of its host have been blocked for a while. `host` lists all ranks of
   /// the host.
@@ -71,32 +73,32 @@ class Negotiator {
 
   [[nodiscard]] Actions take();
 
-  /// True once all ranks have left. There is nothing more to pass on.
+  /// True once all ranks have left, so that no message needs to be forwarded.
   [[nodiscard]] bool ended() const { return ended_; }
-  /// True once this rank's departure is in the log, which every rank reads.
+  /// True once this rank's departure is in the log, so that every rank learns of it.
   [[nodiscard]] bool left() const { return left_; }
-  /// True if an operation submitted here, or one this rank knows of, waits for an answer.
+  /// True if an operation waits for an answer that this rank has submitted or knows of.
   [[nodiscard]] bool outstanding() const;
-  /// The ranks that a plan cannot end without.
+  /// The ranks that have not stopped yet, so that the plan cannot end.
   [[nodiscard]] RankSet awaited_by_plan() const { return replay_.awaited(); }
-  /// The number of plans that were begun, and the number of batches that they have run.
+  /// The number of plans so far, and the number of batches that they have run.
   [[nodiscard]] std::uint64_t plans() const { return replay_.epoch(); }
   [[nodiscard]] std::uint64_t replayed() const {
     return replayed_ + (replay_.live() ? replay_.ran() : 0);
   }
-  /// True while a plan is followed.
+  /// True while this rank follows a plan.
   [[nodiscard]] bool in_plan() const { return replay_.live(); }
-  /// The mark of the plan's next batch; 0 if no plan is followed.
+  /// The mark of the plan's next batch; 0 outside plans.
   [[nodiscard]] std::uint64_t next_mark() const { return replay_.next_mark(); }
-  /// True if only words on the board are awaited.
+  /// True if the plan waits for other ranks to write on the board.
   [[nodiscard]] bool awaits_board() const { return replay_.awaits_others(); }
-  /// `set_time` and `take` are due then, even if nothing has happened.
+  /// The time at which the driver must call `set_time` and `take` even if nothing has happened.
   [[nodiscard]] TimePoint deadline() const { return replay_.deadline(); }
 
  private:
   [[nodiscard]] bool is_root() const { return place_.parent < 0; }
 
-  // Readiness on its way up.
+  // Readiness that travels up the tree.
   void negotiate(Ticket ticket, const Key& key, const Descriptor& descriptor);
   void depart(const Departure& departure);
   void on_log_update(const LogUpdate& update, std::span<const std::byte> bytes);
@@ -115,14 +117,14 @@ class Negotiator {
   void find_upcoming();
   void end_plan();
 
-  // The log, as the root writes it.
+  // Writing the log, on the root only.
   void sequence();
   void append_all_batches();
   void append(EntryBody body);
   void append_departure(const Departure& departure);
   void apply_log();
 
-  // The log, as every rank reads it.
+  // Applying the log, on every rank.
   void apply(const Entry& entry);
   void apply(const BatchEntry& batch, std::uint64_t sequence);
   void apply(const MismatchEntry& entry);
@@ -150,7 +152,7 @@ class Negotiator {
   std::optional<Key> own_join_{};
   bool excluded_after_join_ = false;  // the world broke while this rank had joined
   ResponseCache cache_{};
-  OutgoingReports reports_{};  // for the parent, at the next take
+  OutgoingReports reports_{};  // sent to the parent at the next `take`
   Actions actions_{};
   std::uint64_t next_sequence_ = 0;
   std::uint64_t joins_ = 0;  // how often all ranks have joined
@@ -158,15 +160,15 @@ class Negotiator {
   bool ended_ = false;
 
   Replay replay_;
-  std::uint64_t replayed_ = 0;  // batches that all plans so far have run
-  // Received while a plan was live; handled at its end.
+  std::uint64_t replayed_ = 0;  // batches run by all plans that have ended
+  // Events that came while a plan was live. They are handled at its end.
   std::optional<Departure> own_departure_{};
   std::vector<std::pair<int, ReadinessReport>> postponed_{};  // each with the child that sent it
 
   // Used by the root only.
   Sequencer sequencer_;
   Planner planner_{};
-  LogUpdate outgoing_update_{};  // for the children, at the next take
+  LogUpdate outgoing_update_{};  // sent to the children at the next `take`
   RankSet departed_{};
   StallInspector stalls_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log: how the root writes it, and how every rank reads it.
+// The half of the negotiator for the log: the root writes it, and every rank applies it.
 #include <type_traits>
 #include <utility>
 
@@ -10,8 +10,8 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// While this many batches of a set are in progress at the root, agreed operations gather for the
-/// next batch.
+/// The number of batches of a set in progress at the root at which it appends no further batch, so
+/// that agreed operations gather and can be fused.
 constexpr int batches_under_way = 2;
 
 bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
@@ -25,7 +25,7 @@ bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
 
 }  // namespace
 
-// ---- as the root writes it ----
+// ---- writing the log ----
 
 void Negotiator::agree(const NegotiatedSet& set, Readiness complete) {
   RankSet absent;
@@ -44,14 +44,14 @@ void Negotiator::agree(const NegotiatedSet& set, Readiness complete) {
   }
 }
 
-/// Applies all entries up to and including this one.
+/// Appends an entry and applies all entries up to and including it.
 void Negotiator::append(EntryBody body) {
   sequencer_.append(std::move(body));
   apply_log();
 }
 
-/// Called before a departure, join or removal is appended: ranks that leave or join still execute
-/// all operations that were agreed earlier.
+/// Appends all agreed operations. Called before a departure, join or removal is appended, so that
+/// the ranks that leave or join still execute all operations that were agreed before.
 void Negotiator::append_all_batches() {
   for (const SetId set : sequencer_.gathering())
     while (sequencer_.append_batch(set, cache_)) apply_log();
@@ -100,7 +100,7 @@ void Negotiator::apply_log() {
   }
 }
 
-// ---- as every rank reads it ----
+// ---- applying the log ----
 
 void Negotiator::apply(const Entry& entry) {
   // Invariant: every rank applies the same entries in the same order, and its caches, sets and
@@ -187,7 +187,7 @@ void Negotiator::apply(const RemoveSetEntry& entry) {
 }
 
 void Negotiator::apply(const Departure& departure) {
-  // Every rank reads the same log, so every rank learns of the departure.
+  // Every rank applies the same log, so all other ranks learn of this departure too.
   if (departure.rank == place_.rank) left_ = true;
   for (auto& [id, set] : sets_)
     if (set.members.contains(departure.rank)) break_off(id, set, departure);
@@ -232,9 +232,9 @@ void Negotiator::apply(const EndEntry& /*entry*/) { ended_ = true; }
 
 // ---- the beginning of plans ----
 
-/// Called by the root when it has appended a batch. Nothing may be in progress that would append an
-/// entry to the log within the plan. Agreed operations that are in no batch yet are withdrawn, like
-/// all pending ones.
+/// Called by the root after it has appended a batch. No inquiry, join or operation of another set
+/// may be in progress, since it would append an entry to the log within the plan. Agreed operations
+/// of the world that are in no batch yet are withdrawn, like all pending ones.
 void Negotiator::begin_plan_if_due() {
   if (!may_plan_ || !sets_.joined().empty() || stalls_.is_inquiring() || sets_.world().broken ||
       replay_.epoch() == last_epoch)
@@ -249,11 +249,11 @@ void Negotiator::begin_plan_if_due() {
 }
 
 /// Every rank withdraws its pending operations of the world and submits them to the plan, like all
-/// later ones. Reports of them that are still on their way up do not count: they carry an earlier
+/// later operations. Reports that are still under way do not count, since they carry an earlier
 /// epoch.
 void Negotiator::apply(const PlanEntry& entry, std::uint64_t sequence) {
-  // A batch's number is the number of log entries and plan batches before it. All ranks run the
-  // same batches of a plan, and read no entry within a plan: so the numbers agree on all ranks, and
+  // The number of a batch counts the log entries and plan batches before it. All ranks run the same
+  // batches of a plan, and apply no log entry within a plan. So the numbers agree on all ranks and
   // ascend through the log and the plans.
   replay_.begin(entry, sequence + 1, now_);
   own_join_.reset();

@@ -24,9 +24,11 @@ void withdraw_world(ReadinessReport& report, const ResponseCache& cache) {
   report.slots = std::move(others);
 }
 
-/// The parent must count all earlier submissions of a rank before it counts the rank as joined, so
-/// readiness goes into an earlier report. The bit of a slot stands only for ranks that have not
-/// joined, so it goes with or after the join; the key cannot complete above without it.
+/// Adds a join and the operations that it has completed, in an order that the parent can count. The
+/// parent must count all earlier submissions of a rank before it counts the rank as joined, so
+/// readiness in full goes into an earlier report. The bit of a slot stands only for ranks that have
+/// not joined, so it goes into the same report as the join; the key cannot complete above without
+/// it.
 void OutgoingReports::add_join(int rank, std::vector<Completed> completed) {
   for (Completed& one : completed)
     if (!one.slot) current().ready.push_back(std::move(one.readiness));
@@ -37,7 +39,7 @@ void OutgoingReports::add_join(int rank, std::vector<Completed> completed) {
 }
 
 void OutgoingReports::remove(SetId set, ResponseCache& cache) {
-  // These reports were made before this removal.
+  // The reports were made before this removal, so slots that it frees are dropped from them.
   for (ReadinessReport& report : reports_) report.removals = cache.removals();
   cache.remove(set);
   for (ReadinessReport& report : reports_) drop_freed_slots(report, cache);

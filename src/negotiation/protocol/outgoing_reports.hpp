@@ -12,22 +12,25 @@
 
 namespace kolo::internal::negotiation {
 
-/// Removes slots that were freed after the report was made: they stood for keys of a removed set,
+/// Removes slots that were freed after the report was made. They stood for keys of a removed set,
 /// and may belong to other keys by now.
 void drop_freed_slots(ReadinessReport& report, const ResponseCache& cache);
 
 /// Removes joins and everything about operations of the world: a plan takes them over.
 void withdraw_world(ReadinessReport& report, const ResponseCache& cache);
 
+/// Usually a single report. A join may need a second one, since the parent handles the joins of a
+/// report before its operations.
 class OutgoingReports {
  public:
-  /// The report that gathers now.
+  /// The report to which content is added.
   ReadinessReport& current() {
     if (reports_.empty()) reports_.emplace_back();
     return reports_.back();
   }
 
-  /// An operation that is complete below. With a slot, its bit says the same.
+  /// Adds an operation that all expected ranks at or below this one have submitted. With a slot, a
+  /// single bit is sent instead of the readiness.
   void add(Readiness complete, std::optional<CacheSlot> slot) {
     if (slot) {
       current().slots.insert(*slot);
@@ -36,7 +39,7 @@ class OutgoingReports {
     }
   }
 
-  /// A rank has joined, and this has completed operations.
+  /// An operation that a join has completed.
   struct Completed {
     Readiness readiness;
     std::optional<CacheSlot> slot;
@@ -49,7 +52,7 @@ class OutgoingReports {
     for (ReadinessReport& report : reports_) withdraw_world(report, cache);
   }
 
-  /// All reports that say something, with these numbers.
+  /// Removes all reports and returns those that are not empty, marked with these numbers.
   [[nodiscard]] std::vector<ReadinessReport> take(std::uint64_t epoch, std::uint64_t removals);
 
  private:

@@ -56,7 +56,7 @@ class OwnOperations {
  private:
   struct Operation {
     Ticket ticket;
-    std::uint64_t order;  // submissions before it
+    std::uint64_t order;  // number of earlier submissions
     Descriptor descriptor;
   };
 

@@ -36,7 +36,7 @@ std::vector<SetId> Sequencer::gathering() const {
   return sets;
 }
 
-/// Takes the operation that was agreed first, and those that travel with it.
+/// Removes the operation that was agreed first and the operations that are fused with it.
 std::vector<Sequencer::Agreed> Sequencer::take_batch(std::vector<Group>& groups) const {
   const auto group =
       std::ranges::min_element(groups, {}, [](const Group& its) { return its.front().order; });
@@ -89,7 +89,7 @@ void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, std::size_
     } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * settings_.cache_capacity) {
       agreed_once_.insert(uncached.key);
     } else if (!again) {
-      agreed_once_.clear();  // names that never repeat must not fill the memory
+      agreed_once_.clear();  // bounds the memory for names that never repeat
       if (settings_.cache_capacity > 0) agreed_once_.insert(uncached.key);
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Used by the root: turns complete keys into entries of the log.
+// Turns agreed operations into entries of the log. Used by the root only.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,44 @@ namespace kolo::internal::negotiation {
 
 class Sequencer {
  public:
-  /// `settings` outlives this.
+  /// `settings` outlives this object.
   explicit Sequencer(const Settings& settings) : settings_(settings) {}
 
-  /// All members of the key's set but the absent have submitted it alike. It waits for a batch.
+  /// Adds an operation that all members of the key's set, except the absent ones, have submitted
+  /// with the same descriptor. It waits for a batch.
   void agree(Key key, Descriptor descriptor, RankSet absent);
 
-  /// The operations that wait in a set were withdrawn.
+  /// Drops the waiting operations of a set, because their ranks have withdrawn them.
   void forget(SetId set) { agreed_.erase(set); }
 
-  /// The set was removed: its names do not come again.
+  /// Drops everything about a removed set, whose keys never come again.
   void remove(SetId set) {
     forget(set);
     std::erase_if(agreed_once_, [set](const Key& key) { return key.set == set; });
   }
 
-  /// Appends one batch of operations that wait in a set. False if none waits.
+  /// Appends one batch of waiting operations of a set. False if none are waiting.
   bool append_batch(SetId set, const ResponseCache& cache);
 
-  /// The sets in which operations wait.
+  /// The sets with waiting operations.
   [[nodiscard]] std::vector<SetId> gathering() const;
 
   void append(EntryBody body);
 
-  /// Entries are taken in the order of the log.
+  // Entries are taken in the order of the log.
   [[nodiscard]] bool has_entry() const { return !log_.empty(); }
   Entry take_entry();
 
  private:
   struct Agreed {
-    std::uint64_t order;  // in which they were agreed
+    std::uint64_t order;  // number of operations agreed before
     Key key;
     Descriptor descriptor;
     RankSet absent;
   };
 
-  /// Operations that can travel together and have the same participants, or all that travel alone.
-  /// In groups, a batch is chosen without a look at all that wait.
+  /// Operations that can be fused and have the same participants, or all operations that are never
+  /// fused. Groups allow choosing a batch without examining all waiting operations.
   using Group = std::deque<Agreed>;
 
   [[nodiscard]] static bool belongs(const Agreed& one, const Group& group);
@@ -61,7 +62,7 @@ class Sequencer {
                   BatchEntry& batch);
 
   const Settings& settings_;
-  std::map<SetId, std::vector<Group>> agreed_;  // no vector and no group is empty
+  std::map<SetId, std::vector<Group>> agreed_;  // contains no empty vectors or groups
   std::uint64_t next_order_ = 0;
   std::deque<Entry> log_;
   std::uint64_t next_sequence_ = 0;

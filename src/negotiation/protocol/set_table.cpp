@@ -54,7 +54,7 @@ void SetTable::add(SetId id, const RankSet& members) {
   ++next_;
   NegotiatedSet& set =
       sets_.emplace(id, NegotiatedSet{members, Tally(members.common(below_))}).first->second;
-  // Nothing of a new set is pending yet, so a join completes nothing.
+  // No key of a new set is pending yet, so the joins complete nothing.
   for (const int rank : joined_) static_cast<void>(set.tally.join(rank));
 }
 

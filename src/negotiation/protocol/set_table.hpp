@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process sets that the log has made, as one rank sees them.
+// The process sets of one rank, as the log has added and removed them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 
 namespace kolo::internal::negotiation {
 
-/// Why no operation of a set can complete any more: its first departure or stall in the log.
+/// The reason why no operation of a set can complete any more: the first departure or stall in the
+/// log that concerns the set.
 using BreakCause = std::variant<Departure, StallEntry>;
 
 struct NegotiatedSet {
@@ -23,11 +24,11 @@ struct NegotiatedSet {
   int unfinished = 0;  // batches that this rank takes part in and has not executed yet
 };
 
-/// The sets, and the ranks that have joined in all of them. Changes only by entries of the log and
-/// by joins.
+/// All process sets, and the ranks that have joined. A joined rank has joined in all its sets. Only
+/// entries of the log and joins change the table.
 class SetTable {
  public:
-  /// Contains the world at first.
+  /// Initially the table contains the world only.
   explicit SetTable(const TreePosition& place);
 
   /// Null if the set was removed. Throws ProtocolError for a set that was never added.
@@ -38,7 +39,7 @@ class SetTable {
   NegotiatedSet* find_whole(SetId id);
   [[nodiscard]] NegotiatedSet& world() { return sets_.at(world_set); }
   [[nodiscard]] const NegotiatedSet& world() const { return sets_.at(world_set); }
-  /// (id, set), ascending; the world comes first.
+  /// Iteration over pairs of id and set, ascending, so that the world comes first.
   [[nodiscard]] auto begin() { return sets_.begin(); }
   [[nodiscard]] auto end() { return sets_.end(); }
   [[nodiscard]] bool any_pending() const {
@@ -48,18 +49,19 @@ class SetTable {
   /// The members of a set; none if there is no such set.
   [[nodiscard]] RankSet members_of(SetId id) const;
   [[nodiscard]] RankSet members_of_removed(SetId id) const;
-  /// The set besides the world that has these members, else the id of the next set. An added set
-  /// may equal the world, since it can be removed.
+  /// The id of the set with these members, or the next free id. The world does not count, since an
+  /// added set with the same members can be removed and the world cannot.
   [[nodiscard]] SetId id_for(const RankSet& members) const;
 
-  /// Does nothing if the set exists. Throws ProtocolError unless a new `id` is the next one.
+  /// Does nothing if the set exists. Throws ProtocolError if `id` is new but not the next one.
   void add(SetId id, const RankSet& members);
   /// False if the set was removed before.
   bool remove(SetId id);
 
-  /// From now on the rank counts as having submitted everything. Returns the operations that this
-  /// completes.
+  /// From now on the rank counts as having submitted every operation. Returns the operations that
+  /// this completes.
   [[nodiscard]] std::vector<Readiness> join(int rank);
+  /// No rank counts as joined any more.
   void release_joined();
   /// The ranks at or below this one that have joined, in the order of their reports.
   [[nodiscard]] const std::vector<int>& joined() const { return joined_; }

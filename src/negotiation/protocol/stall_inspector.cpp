@@ -11,16 +11,17 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// The time in which the root gathers answers about a late key.
+/// The time for which the root gathers answers about a late key.
 constexpr milliseconds time_to_answer{500};
 
-/// While ranks of several hosts may wait for each other, the root asks at doubling intervals.
+/// Limits of the interval between inquiries about a possible deadlock across hosts. The interval
+/// doubles with each inquiry, so that a long wait causes few inquiries.
 constexpr seconds min_deadlock_probe_backoff{1};
 constexpr seconds max_deadlock_probe_backoff{64};
 
 const Key& key_of(const StalledGroup& late) { return late.lags.front().key; }
 
-/// True if one of the blockade's operations has no rank that waits for it any more.
+/// True if no rank waits any more for one of the operations of the blockade.
 bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
   return std::ranges::any_of(blockade.operations, [&](const StalledGroup& late) {
     return std::ranges::none_of(
@@ -28,8 +29,8 @@ bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
   });
 }
 
-/// True if `part` has nothing that `whole` lacks. A blocked rank may seem to run for a moment,
-/// while one of its threads wakes.
+/// True if `whole` contains all ranks and operations of `part`. A blocked rank may seem to run for
+/// a moment while one of its threads wakes, so the same deadlock may be found with fewer ranks.
 bool is_part(const Blockade& part, const Blockade& whole) {
   return part.ranks.without(whole.ranks).empty() &&
          std::ranges::all_of(part.operations, [&](const StalledGroup& late) {
@@ -68,7 +69,7 @@ void StallInspector::inquire_about_late_operations() {
       inquire(lag.key, Purpose::warn);
 }
 
-/// One key of each process set, the oldest first.
+/// Asks about one key of each process set, oldest first.
 void StallInspector::inquire_about_overdue_operations() {
   if (settings_.stall_shutdown.count() == 0) return;
   std::vector<Tally::Overdue> overdue;
@@ -79,7 +80,8 @@ void StallInspector::inquire_about_overdue_operations() {
   for (const Tally::Overdue& one : overdue) inquire(one.lag.key, Purpose::end);
 }
 
-/// A join may wait long while the other ranks work. It is late when no batch has run for a while.
+/// A join may wait long while the other ranks work. So it is late only if no batch was appended for
+/// a while.
 void StallInspector::inquire_about_late_joins() {
   const std::optional<Lag> lag = join_lag();
   if (!lag) return;
@@ -94,7 +96,7 @@ void StallInspector::inquire_about_late_joins() {
 }
 
 std::optional<Lag> StallInspector::join_lag() const {
-  // A departure or a stall has answered all joins, although the ranks still count as joined.
+  // A departure or a stall has failed all joins, although the ranks still count as joined.
   if (sets_.joined().empty() || sets_.world().broken) return std::nullopt;
   const auto waited = now_ - std::max(joined_since_, active_at_);
   std::optional<Lag> lag(std::in_place);
@@ -151,7 +153,7 @@ void StallInspector::conclude_inquiries() {
     const std::optional<Lag> lag = lag_of(inquiry.key);
     const bool ends = inquiry.purpose == Purpose::end;
     const auto age = ends ? settings_.stall_shutdown : settings_.stall_warning;
-    // The key may have completed meanwhile, and may have been submitted again.
+    // The key may have completed meanwhile and may even have been submitted again.
     if (!lag || lag->waited < age || inquiry.purpose == Purpose::compare) continue;
     RankSet missing = sets_.at(lag->key.set).tally.expected().without(lag->submitted);
     if (ends) {
@@ -166,7 +168,7 @@ void StallInspector::conclude_inquiries() {
   statuses_.clear();
 }
 
-/// Operations that wait for the same ranks are reported together.
+/// Adds a late operation to the group of its process set that waits for the same ranks.
 void StallInspector::gather_late(std::vector<StalledGroup>& late, const Lag& lag, RankSet missing) {
   for (StalledGroup& ones : late) {
     if (ones.missing != missing || ones.lags.front().key.set != lag.key.set) continue;
@@ -176,7 +178,8 @@ void StallInspector::gather_late(std::vector<StalledGroup>& late, const Lag& lag
   late.push_back({{lag}, std::move(missing)});
 }
 
-/// An operation that most ranks wait for is most likely the right one, so it comes first.
+/// Reports operations with the most waiting ranks first, because the minority most likely made the
+/// mistake.
 void StallInspector::report_groups(std::vector<StalledGroup> late) {
   std::ranges::stable_sort(late, std::greater<>(), [](const StalledGroup& ones) {
     return ones.lags.front().submitted.count();
@@ -184,7 +187,7 @@ void StallInspector::report_groups(std::vector<StalledGroup> late) {
   for (StalledGroup& ones : late) report_group(ones);
 }
 
-/// Reports the group unless each of its operations was reported before with the same text.
+/// Reports the group unless each of its operations was already reported with the same text.
 void StallInspector::report_group(StalledGroup& late) {
   NegotiatedSet& set = sets_.at(late.lags.front().key.set);
   std::ranges::stable_sort(late.lags, std::greater<>(), &Lag::waited);

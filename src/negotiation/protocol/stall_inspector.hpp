@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Late operations and deadlocks, as the root handles them.
+// Detects late operations and deadlocks. Used by the root only.
 #pragma once
 
 #include <chrono>
@@ -15,22 +15,22 @@
 
 namespace kolo::internal::negotiation {
 
-/// The root asks about a late key by an entry of the log. One rank of each host answers with the
-/// statuses of its ranks, and half a second later the root reports the key, or ends the session's
-/// sets that the stall concerns. Used by the root only.
+/// The root asks about a late key with an entry in the log. One rank per host answers with the
+/// statuses of the host's ranks. Half a second later, the root reports the key, or breaks its
+/// process set if the key has waited for longer than the session allows.
 class StallInspector {
  public:
-  /// Appends an entry to the log and applies it. Batches that are agreed come before a StallEntry.
+  /// Appends an entry to the log and applies it. Appends agreed batches before a StallEntry.
   using Append = std::function<void(EntryBody)>;
 
-  /// `settings` and `sets` outlive this. `ranks`: the size of the world.
+  /// `settings` and `sets` outlive this object. `ranks`: the size of the world.
   StallInspector(const Settings& settings, int ranks, SetTable& sets, Append append)
       : settings_(settings), ranks_(ranks), sets_(sets), append_(std::move(append)) {}
 
-  /// Concludes inquiries that are old enough, and begins others.
+  /// Concludes inquiries that are old enough, and begins new ones.
   void on_time(TimePoint now);
   void on_batch(TimePoint now) { active_at_ = now; }
-  /// The first rank has joined since the last time that all ranks had joined.
+  /// A rank has joined while no other rank counts as joined.
   void on_first_join(TimePoint now);
   void add_status(RankStatus status) { statuses_[status.rank] = std::move(status); }
   /// Some ranks of the root's host have been blocked for a while. `host`: all ranks of the host.
@@ -43,7 +43,7 @@ class StallInspector {
   enum class Purpose : std::uint8_t {
     warn,
     end,      // the operation has waited too long: a stall breaks the set
-    compare,  // ranks may wait for each other
+    compare,  // ranks of several hosts may wait for each other: collect all statuses
   };
   struct Inquiry {
     Key key;

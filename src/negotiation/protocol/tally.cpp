@@ -9,7 +9,8 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// Ranks that run the same code rarely submit an operation further apart than this.
+/// Keys whose ages differ by less than this count as equally old: ranks that run the same code
+/// rarely submit an operation further apart.
 constexpr std::chrono::milliseconds same_time{100};
 
 void merge(Readiness& into, const Variant& variant) {
@@ -53,8 +54,8 @@ bool Tally::is_complete(const Pending& pending) const {
 }
 
 std::optional<Readiness> Tally::complete(const Key& key, Pending& pending) {
-  // Invariant: a rank submits a key at most once until it is answered. Counting relies on it: a
-  // second submission would complete a key that another rank has not submitted.
+  // Invariant: a rank submits a key at most once until the key is answered. Counting relies on
+  // this, since a second submission would complete a key that another rank has not submitted.
   if (pending.count > below_count_)
     throw ProtocolError(to_string(key) + " was submitted by more ranks than there are");
   if (pending.count == below_count_ && !has_all(pending.so_far))
@@ -72,7 +73,8 @@ std::vector<Readiness> Tally::join(int rank) {
   expected_ = below_.without(joined_);
   std::vector<Readiness> complete;
   for (auto pending = pending_.begin(); pending != pending_.end();) {
-    // A key that is known only from a Lag has no submissions to return yet.
+    // Without this check, a key that is known only from a Lag would be returned without
+    // submissions.
     if (pending->second.count > 0 && is_complete(pending->second)) {
       complete.push_back(std::move(pending->second.so_far));
       pending = pending_.erase(pending);
@@ -114,7 +116,7 @@ void Tally::add(const Lag& lag, TimePoint now) {
   const TimePoint since = now - lag.waited;
   if (since >= pending.since) return;
   pending.since = since;
-  next_late_ = {};  // it may be late already
+  next_late_ = {};  // the key may be late already
 }
 
 std::optional<Lag> Tally::lag(const Key& key, TimePoint now) const {
@@ -125,9 +127,9 @@ std::optional<Lag> Tally::lag(const Key& key, TimePoint now) const {
 
 std::vector<Lag> Tally::late(std::chrono::nanoseconds age, TimePoint now) {
   std::vector<Lag> late;
-  // Asked again and again, while many thousands of keys may be pending.
+  // Return early: this runs often, while many thousands of keys may be pending.
   if (now < next_late_) return late;
-  next_late_ = now + age;  // keys that come from now on
+  next_late_ = now + age;  // the earliest time for keys that are added later
   for (auto& [key, pending] : pending_) {
     const TimePoint next = std::max(pending.since, pending.reported.value_or(pending.since)) + age;
     if (next > now) {

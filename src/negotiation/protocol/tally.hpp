@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts, for each key of one process set, which members in a subtree have submitted it and with
-// which descriptors.
+// Counts the members in a subtree that have submitted each key of one process set, and compares
+// their descriptors.
 #pragma once
 
 #include <chrono>
@@ -16,12 +16,12 @@ namespace kolo::internal::negotiation {
 
 class Tally {
  public:
-  /// `below`: a key is complete when each of these members has submitted it or has joined.
+  /// `below`: the members of the set in the subtree. A key is complete when each of them has
+  /// submitted it or has joined.
   explicit Tally(RankSet below);
 
-  /// Adds submissions of some ranks. Returns all submissions of the key, and forgets it, once it is
-  /// complete.
-  /// Throws ProtocolError if a key gets more submissions than there are ranks.
+  /// Adds submissions of some ranks. Once the key is complete, removes it and returns all its
+  /// submissions. Throws ProtocolError if a key gets more submissions than there are ranks.
   std::optional<Readiness> add(const Readiness& readiness, TimePoint now);
   std::optional<Readiness> add(const Key& key, const Descriptor& descriptor, const RankSet& ranks,
                                TimePoint now);
@@ -34,30 +34,30 @@ class Tally {
   /// The members below that have not joined.
   [[nodiscard]] const RankSet& expected() const { return expected_; }
 
-  /// Adds ranks that have submitted although their own subtree is not complete. Only late keys are
-  /// reported that way; these ranks do not count toward completion.
+  /// Adds ranks that have submitted the key in a subtree that is not complete. Only late keys are
+  /// reported this way, and the ranks do not count toward completion.
   void add(const Lag& lag, TimePoint now);
 
-  /// The ranks known to have submitted `key`; nothing unless it is pending.
+  /// The ranks known to have submitted `key`; none if the key is not pending.
   [[nodiscard]] std::optional<Lag> lag(const Key& key, TimePoint now) const;
 
-  /// Keys that have been pending for `age` and were not returned before within `age`, which is the
-  /// same in each call.
+  /// Keys that have been pending for `age` and that this function has not returned within the last
+  /// `age`. Each call must pass the same `age`.
   [[nodiscard]] std::vector<Lag> late(std::chrono::nanoseconds age, TimePoint now);
 
   struct Overdue {
     Lag lag;
     TimePoint since;
   };
-  /// The oldest of the keys that have been pending for `age`. Of several about as old, the one that
-  /// most ranks wait for, then the oldest.
+  /// The oldest key that has been pending for `age`. Among keys of about the same age, the key that
+  /// most ranks wait for comes first, then the oldest.
   [[nodiscard]] std::optional<Overdue> overdue(std::chrono::nanoseconds age, TimePoint now) const;
 
-  /// The submissions whose descriptors are known; null if there are none.
+  /// The submissions of the key whose descriptors are known; null if there are none.
   [[nodiscard]] const Readiness* known(const Key& key) const;
 
-  /// Records the text of a report about the key. False if the last report had the same text, or if
-  /// the key is not pending.
+  /// Records the text of a report about the key. False if the last report had the same text or the
+  /// key is not pending.
   bool record_report(const Key& key, std::string text);
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
@@ -68,7 +68,7 @@ class Tally {
     Readiness so_far;
     int count = 0;
     OperationType type = OperationType::barrier;
-    RankSet lagging;  // beyond so_far, from Lag messages
+    RankSet lagging;  // submitters known only from Lag messages
     TimePoint since;
     std::optional<TimePoint> reported;
     std::string last_report{};
@@ -76,7 +76,7 @@ class Tally {
 
   Pending& find(const Key& key, OperationType type, TimePoint now);
   std::optional<Readiness> complete(const Key& key, Pending& pending);
-  /// True if the submitters are all members below, joined or not.
+  /// True if all members below are submitters, whether or not they have joined.
   [[nodiscard]] bool has_all(const Readiness& readiness) const;
   [[nodiscard]] bool is_complete(const Pending& pending) const;
   static Lag lag_of(const Key& key, const Pending& pending, TimePoint now);

@@ -25,13 +25,13 @@ std::vector<TreePosition> build_tree(std::span<const int> node_of, int arity) {
       attach(rank, leader->second);
       continue;
     }
-    // A heap: leader i hangs under leader (i - 1) / arity.
+    // The leaders form a heap: the parent of leader i is leader (i - 1) / arity.
     const int position = static_cast<int>(leaders.size());
     if (position > 0) attach(rank, leaders[static_cast<std::size_t>((position - 1) / arity)]);
     leaders.push_back(rank);
   }
-  // A parent's rank is always lower than its child's: from the last to the first, each subtree is
-  // complete when it is added to its parent's.
+  // A parent's rank is lower than those of its children. So in descending order, each subtree is
+  // complete before it is added to the subtree of its parent.
   for (std::size_t rank = places.size(); rank-- > 1;) {
     TreePosition& parent = places[static_cast<std::size_t>(places[rank].parent)];
     for (Child& child : parent.children) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree along which ranks negotiate: the ranks of a node below their leader, the leaders in a
-// tree.
+// The tree along which ranks negotiate. The ranks of a node are children of the node's leader, and
+// the leaders form a tree.
 #pragma once
 
 #include <span>
@@ -10,20 +10,20 @@
 
 namespace kolo::internal::negotiation {
 
-/// A child in the tree, with all ranks of its subtree, itself included.
+/// A child in the tree. `ranks` are all ranks of its subtree, including the child.
 struct Child {
   int rank;
   RankSet ranks;
 };
 
-/// One rank's place. The root, rank 0, has parent -1.
+/// The place of one rank in the tree. The root is rank 0 and has parent -1.
 struct TreePosition {
   int rank = 0;
-  int ranks = 1;  // in the whole tree
+  int ranks = 1;  // the number of ranks in the whole tree
   int parent = -1;
   std::vector<Child> children{};
 
-  /// How many ranks are in this subtree, this one included.
+  /// The number of ranks in this subtree, including this rank.
   [[nodiscard]] int below() const {
     int count = 1;
     for (const Child& child : children) count += child.ranks.count();
@@ -31,8 +31,8 @@ struct TreePosition {
   }
 };
 
-/// `node_of[r]` is the node of rank r, any number. The lowest rank of a node is its leader. A
-/// leader has at most `arity` leaders as children.
+/// Returns the place of each rank. `node_of[r]` is an arbitrary number for the node of rank r. The
+/// lowest rank of a node is its leader. A leader has at most `arity` leaders as children.
 [[nodiscard]] std::vector<TreePosition> build_tree(std::span<const int> node_of, int arity = 8);
 
 }  // namespace kolo::internal::negotiation

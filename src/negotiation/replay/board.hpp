@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank's progress with a plan, in memory that all ranks can read.
+// The board on which each rank publishes its progress with a plan, in memory that all ranks can
+// read.
 #pragma once
 
 #include <cstdint>
 
 namespace kolo::internal::negotiation {
 
-/// One rank's progress with a plan. It fits one word, which is written and read atomically: a rank
-/// never reads the position of one plan with the number of another.
+/// One rank's progress with a plan. It fits into one word, which is written and read atomically, so
+/// that no rank reads the position of one plan together with the epoch of another.
 struct PlanProgress {
-  std::uint64_t epoch = 0;     // of the plan; 0: none yet
-  std::uint64_t position = 0;  // ready for all batches before this one
-  bool stopped = false;        // will never be ready for this one
+  std::uint64_t epoch = 0;     // the number of the plan; 0: no plan yet
+  std::uint64_t position = 0;  // the rank is ready for all batches before this position
+  bool stopped = false;        // the rank will never be ready for the batch at this position
   friend bool operator==(const PlanProgress&, const PlanProgress&) = default;
 };
 
@@ -28,17 +29,17 @@ inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_
   return {word >> (position_bits + 1), word >> 1 & last_position, (word & 1) != 0};
 }
 
-/// One word for each rank, zero at first. In release and acquire order: the reader of a word also
-/// sees everything that its rank had read or written before it.
+/// One word for each rank, initially zero. Words are written with release and read with acquire, so
+/// that the reader of a word also sees everything that its writer had read or written before.
 class PlanBoard {
  public:
   enum class Urgency : std::uint8_t {
-    progress,  // concerns ranks that wait for it
+    progress,  // concerns the ranks that wait for progress
     stop,      // concerns all ranks
   };
 
   virtual ~PlanBoard() = default;
-  /// Writes this rank's word and wakes the ranks that it concerns.
+  /// Writes this rank's word and wakes the ranks that the change concerns.
   virtual void publish(std::uint64_t word, Urgency urgency) = 0;
   [[nodiscard]] virtual std::uint64_t read(int rank) const = 0;
 };

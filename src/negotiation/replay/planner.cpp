@@ -10,7 +10,7 @@ namespace {
 /// Bounds the memory for operations that never repeat.
 constexpr std::size_t max_operations = 1 << 12;
 
-/// A plan with fewer passes was not worth its start and end.
+/// A plan with fewer passes did not pay off: its start and end cost more than it saved.
 constexpr std::uint64_t useful_passes = 64;
 constexpr int min_required = 2;
 constexpr int max_required = 1 << 10;
@@ -40,8 +40,9 @@ void Planner::see(const BatchEntry& batch, const ResponseCache& cache, TimePoint
   add(std::move(operations), now);
 }
 
-/// A batch whose names are all in the cycle begins the next cycle. In a cycle without names, a
-/// batch that begins with the cycle's first operation does.
+/// Decides whether a batch continues the current cycle or begins the next one. A batch begins the
+/// next cycle if all its names occur in the current cycle. In a cycle without names, it does so if
+/// its first operation is like the first one of the cycle.
 Planner::Relation Planner::relation(const std::vector<Operation>& batch) const {
   if (current_.operations.empty()) return Relation::continues;
   if (next_) return Relation::begins;
@@ -98,8 +99,8 @@ void Planner::ended(std::uint64_t passes) {
   interrupt();
 }
 
-/// The current cycle's operations as they come in the next pass; nothing unless it equals the
-/// previous cycle.
+/// The operations of the current cycle as the next pass will submit them; none unless the current
+/// cycle equals the previous one.
 std::optional<std::vector<PlanItem>> Planner::compare() const {
   const std::size_t count = current_.operations.size();
   const std::uint64_t numbered = current_.numbered.size();

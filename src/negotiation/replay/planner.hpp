@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Used by the root: finds cycles of batches in the log.
+// Finds cycles of batches in the log. Used by the root only.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,22 @@
 
 namespace kolo::internal::negotiation {
 
-/// A cycle ends where it equals the previous one, else before the first batch that repeats one of
-/// its operations. Two cycles are equal if they have the same names with the same descriptors, and
-/// the same operations without names in the same order; an optimizer's step may grow. The grouping
-/// of operations into batches may differ.
+/// A cycle ends once it equals the previous one, or otherwise before the first batch that repeats
+/// its operations. Two cycles are equal if they have the same names with the same descriptors and
+/// the same unnamed operations in the same order. The optimizer steps in the descriptors may grow,
+/// and the grouping of operations into batches may differ.
 class Planner {
  public:
-  /// The next entry of the log is a batch of the world with all its ranks.
+  /// The next entry of the log is a batch of the world in which all ranks take part.
   void see(const BatchEntry& batch, const ResponseCache& cache, TimePoint now);
   /// The next entry of the log is anything else.
   void interrupt();
 
-  /// The plan of the next passes, if the log has just shown a cycle for the second time in a row.
-  /// Each plan that ended early doubles the required repetitions.
+  /// The plan for the next passes, if the log has just completed enough equal cycles in a row: two
+  /// at first. Each plan that ends early doubles this number, and each useful plan halves it.
   [[nodiscard]] std::optional<PlanEntry> plan(std::uint64_t epoch) const;
 
-  /// The last plan ended after this many passes.
+  /// The last plan has ended after this many passes.
   void ended(std::uint64_t passes);
 
  private:
@@ -44,7 +44,7 @@ class Planner {
     std::unordered_map<std::string, std::size_t> named{};
     std::vector<std::size_t> numbered{};  // by number
     std::size_t batches = 0;
-    TimePoint last{};  // batch
+    TimePoint last{};  // the time of the last batch
   };
 
   enum class Relation : std::uint8_t { continues, begins, neither };
@@ -55,8 +55,8 @@ class Planner {
 
   Cycle current_{};
   Cycle previous_{};
-  std::optional<std::vector<PlanItem>> next_{};  // if the current cycle is like the previous
-  int repetitions_ = 0;  // cycles in a row that are alike, up to the previous
+  std::optional<std::vector<PlanItem>> next_{};  // set if the current cycle equals the previous one
+  int repetitions_ = 0;                          // equal cycles in a row, up to the previous one
   int required_ = 2;
 };
 

@@ -12,9 +12,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-/// A scheduling delay between two submissions on a busy machine must not end a plan.
+/// A lower bound, so that a scheduling delay on a busy machine does not end a plan.
 constexpr nanoseconds min_patience = milliseconds(10);
-/// An upper bound, however long the first passes take.
+/// An upper bound, in case the first passes take very long.
 constexpr nanoseconds max_patience = std::chrono::seconds(10);
 
 nanoseconds patience_for(nanoseconds usual) {
@@ -61,7 +61,8 @@ void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now
   if (!numbered_.empty()) first_number_ = items_[numbered_.front()].key.number;
 }
 
-/// The plan's item with this key; null if there is none, or not in this pass.
+/// The item with this key; null if the plan has no such key, or not in this pass. Tries the item
+/// first that followed the previous submission in the last pass, since the order rarely changes.
 Replay::Item* Replay::find(const Key& key) {
   std::uint32_t& expected = items_[last_item_].follower;
   if (items_[expected].key != key) {
@@ -81,8 +82,8 @@ Replay::Item* Replay::find(const Key& key) {
   return &items_[expected];
 }
 
-/// As above, with this descriptor. What was compared before is not compared again, but for the
-/// step.
+/// The item with this key and descriptor; null if there is none. If the item was compared with the
+/// same version before, only the step is compared again.
 Replay::Item* Replay::find(const Key& key, const Descriptor& descriptor, std::uint64_t version) {
   const std::size_t expected = items_[last_item_].follower;
   Item& likely = items_[expected];
@@ -124,11 +125,12 @@ void Replay::publish() {
 /// True if this rank is ready for more than it has published.
 bool Replay::advance(TimePoint now) {
   const std::uint64_t before = published_;
-  // The batch of the next pass is the same as one that has not run yet.
+  // Stop one pass ahead of `ran_`: the next pass uses the same items, and they have not run yet.
   while (published_ - ran_ < batches_.size() && published_ < options_.last_position &&
          batch_at(published_).missing == 0) {
     Batch& batch = batch_at(published_);
-    // Decays slowly: an occasional slow pass must not end the plan.
+    // The usual time grows at once but decays slowly, so that an occasional slow pass does not end
+    // the plan.
     batch.usual = std::max(now - progress_at_, batch.usual - batch.usual / 8);
     if (published_ == ran_) met_at_ = now;
     published_items_ += batch.items;
@@ -142,15 +144,15 @@ void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
   if (!live_ || over_) return;
   if (!stopping_ && advance(now)) publish();
   if (now >= deadline() || published_ == options_.last_position) stop();
-  // Order: this rank publishes above before it reads below. If it misses the word of a rank that
-  // becomes ready at the same time, that rank publishes later, and so wakes this one.
+  // Order: this rank publishes before it reads. If it misses the word of a rank that becomes ready
+  // at the same time, that rank publishes later and wakes this rank.
   std::uint64_t min_position = published_;
   bool all_stopped = true;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
     const PlanProgress other = to_plan_progress(options_.board->read(rank));
     if (other.epoch > epoch_) throw ProtocolError("a rank is ahead with plans");
-    if (other.epoch < epoch_) {  // the rank has not read of the plan yet
+    if (other.epoch < epoch_) {  // the rank has not read the plan entry yet
       min_position = 0;
       all_stopped = false;
       continue;
@@ -159,21 +161,21 @@ void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
     all_stopped = all_stopped && other.stopped;
     if (other.stopped) stop();
   }
-  // Invariant: `published_` never changes once this rank has stopped. So the minimum of words that
-  // have all stopped is the same on every rank, and the plan ends at the same batch everywhere.
+  // Invariant: `published_` never changes once this rank has stopped. So once all ranks have
+  // stopped, every rank reads the same minimum, and the plan ends at the same batch everywhere.
   if (stop_wanted_ && !stopping_) {
     stopping_ = true;
     publish();
   }
   if (ran_ < min_position) met_at_ = now;
-  // Other ranks may already run any batch before `min_position`: a rank that stops must run them
-  // too.
+  // Other ranks may already run any batch before `min_position`, so a rank that stops must run all
+  // of them too, without regard to `room`.
   for (; ran_ < min_position && (stopping_ || room > 0); --room) run_one(executes);
   over_ = stopping_ && all_stopped;
 }
 
 std::optional<Execute> Replay::take_upcoming() {
-  // Once this rank stops, the plan may well end before the batch.
+  // Once this rank has stopped, the plan is likely to end before the batch.
   if (!live_ || stopping_ || published_ == ran_ || announced_ == ran_ + 1) return std::nullopt;
   announced_ = ran_ + 1;
   return next_batch();

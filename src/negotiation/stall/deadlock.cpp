@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds deadlocks: removes ranks that may continue until none can be removed. The rest wait for
-// each other.
+// Finds deadlocks: starts with all ranks that wait, and removes ranks that may continue until no
+// more can be removed. The remaining ranks wait for each other.
 #include <algorithm>
 #include <tuple>
 #include <unordered_map>
@@ -32,6 +32,7 @@ class Finder {
 
   std::optional<Blockade> find() {
     const RankSet world = members_of_(world_set);
+    // If all ranks wait, no rank is left to release another, even if operations are not listed.
     if (waiting_ != world)
       while (release_one()) {
       }
@@ -64,13 +65,14 @@ class Finder {
     return asked.type == OperationType::join ? missing : missing.without(joined_);
   }
 
-  /// True if the operation completes without any of the ranks that wait.
+  /// True if the operation may complete although the waiting ranks submit nothing more. A rank
+  /// whose operations are only partly known may have submitted it already.
   [[nodiscard]] bool may_complete(const Key& key) const {
     const RankSet needed = missing_of(key, asked_.at(key)).common(waiting_);
     return needed.without(partly_known_).empty();
   }
 
-  /// Removes one rank that may continue. False if there is none.
+  /// Removes one rank that may continue from the waiting ranks. False if there is none.
   bool release_one() {
     for (const int rank : waiting_.to_vector()) {
       const RankStatus& status = statuses_.at(rank);
@@ -89,7 +91,7 @@ class Finder {
   const MembersOf& members_of_;
   RankSet waiting_{};
   RankSet joined_{};
-  RankSet partly_known_{};  // not all their pending operations are listed
+  RankSet partly_known_{};  // ranks whose status does not list all pending operations
   std::unordered_map<Key, Asked, KeyHash> asked_{};
 };
 

@@ -29,7 +29,7 @@ constexpr const char* number_of_tensors = "number of tensors";
 
 using Property = std::function<std::string(const Descriptor&)>;
 
-/// "shape [7] on rank 0, [8] on ranks 1-3", or "" if all have the same.
+/// Text such as "shape [7] on rank 0, [8] on ranks 1-3"; "" if all variants agree.
 std::string difference(const Readiness& conflict, const std::string& name,
                        const Property& property) {
   std::map<std::string, RankSet> ranks_of;
@@ -37,7 +37,7 @@ std::string difference(const Readiness& conflict, const std::string& name,
     ranks_of[property(variant.descriptor)].insert(variant.ranks);
   if (ranks_of.size() < 2) return {};
   std::vector<std::pair<std::string, RankSet>> values(ranks_of.begin(), ranks_of.end());
-  // By rank, not by the order of arrival: the same mistake reads the same every time.
+  // Sort by rank instead of arrival, so that the same mistake gives the same message every time.
   std::ranges::sort(values, {},
                     [](const auto& value) { return value.second.ranges().front().first; });
   std::string text = name;
@@ -47,8 +47,8 @@ std::string difference(const Readiness& conflict, const std::string& name,
   return text;
 }
 
-/// The first tensor in which any two variants differ. Tensors that not all variants have count in
-/// the number of tensors instead.
+/// The index of the first tensor in which two variants differ. Skips variants that lack the tensor,
+/// since their number of tensors differs anyway.
 std::size_t first_different_tensor(const Readiness& conflict) {
   const std::vector<TensorSpec>& first = conflict.variants.front().descriptor.tensors;
   for (std::size_t i = 0; i < first.size(); ++i)
@@ -74,7 +74,7 @@ Property field(Value Descriptor::*member) {
   return [member](const Descriptor& d) { return spelled(d.*member); };
 }
 
-/// A field of tensor `i` of a group, or of the only one.
+/// A field of tensor `i`; "none" for a descriptor with fewer tensors.
 template <typename Value>
 Property field(std::size_t i, Value TensorSpec::*member) {
   return [i, member](const Descriptor& d) {
@@ -82,7 +82,7 @@ Property field(std::size_t i, Value TensorSpec::*member) {
   };
 }
 
-/// All that variants of one type of operation may differ in.
+/// All properties in which variants of the same type of operation may differ.
 std::vector<std::pair<std::string, Property>> properties(const Readiness& conflict) {
   const std::size_t i = first_different_tensor(conflict);
   const bool grouped = conflict.variants.front().descriptor.tensors.size() > 1;
@@ -107,7 +107,7 @@ std::vector<std::pair<std::string, Property>> properties(const Readiness& confli
 
 std::string differences(const Readiness& conflict) {
   std::string text = difference(conflict, "operation", field(&Descriptor::type));
-  if (!text.empty()) return text;  // all other differences follow from it
+  if (!text.empty()) return text;  // different operations differ in everything else too
   for (const auto& [name, property] : properties(conflict)) {
     const std::string line = difference(conflict, name, property);
     if (line.empty()) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes failures whose messages name the tensor, the ranks and the differences.
+// Creates failures with messages that name the operation, the ranks and the differences.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace kolo::internal::negotiation {
 
-/// "rank 3", "ranks 0-2, 5".
+/// Text such as "rank 3" or "ranks 0-2, 5".
 [[nodiscard]] std::string ranks_in_words(const RankSet& ranks);
 
-/// `allreduce "weight"`.
+/// Text such as `allreduce "weight"`.
 [[nodiscard]] std::string operation_in_words(OperationType type, const Key& key);
 
 /// The differences between the variants of a key; "" if there are none.
@@ -20,21 +20,22 @@ namespace kolo::internal::negotiation {
 
 [[nodiscard]] Failure explain_mismatch(const Readiness& conflict);
 
-/// For one pending operation, `type` under `key`.
+/// The failure of a pending operation, of `type` under `key`, because of a departure.
 [[nodiscard]] Failure explain_departure(const Departure& departure, OperationType type,
                                         const Key& key);
 
-/// For the rank that leaves with the operation pending.
+/// The failure of a pending operation on the rank that leaves.
 [[nodiscard]] Failure explain_own_departure(const Departure& departure, OperationType type,
                                             const Key& key);
 
-/// For one pending operation of a set in which `stalled` waited too long.
+/// The failure of a pending operation because of a stall in its process set.
 [[nodiscard]] Failure explain_stall(const StallEntry& stalled, OperationType type, const Key& key);
 
-/// The ranks agree, but the operation is undefined without the ranks that have joined.
+/// The failure of an operation on which the ranks agree, but that is undefined without the ranks
+/// that have joined.
 [[nodiscard]] Failure explain_absence(const Readiness& agreed, const RankSet& absent);
 
-/// For one operation of a process set of `members` that was removed.
+/// The failure of an operation because its process set, which had these members, was removed.
 [[nodiscard]] Failure explain_removal(OperationType type, const Key& key, const RankSet& members);
 
 }  // namespace kolo::internal::negotiation

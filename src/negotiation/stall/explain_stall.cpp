@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t max_lines = 8;
 constexpr std::size_t max_names = 3;
 
-/// " for 75.0 s"
+/// Text such as " for 75.0 s"; "" without times.
 std::string lasting(bool times, milliseconds time) {
   return times ? " for " + in_seconds(time) : "";
 }
@@ -55,7 +55,8 @@ class StatusLines {
     if (!status->second.batch.empty() && !status->second.silent()) add(status->second.awaited);
   }
 
-  /// Ranks that do the same share a line, with the times of the first.
+  /// Ranks with the same `kind` share a line, with the `text` of the first. `kind` is the text
+  /// without times, which differ from rank to rank.
   void add_line(int rank, std::string text, std::string kind) {
     for (Line& line : lines_)
       if (line.kind == kind) return line.ranks.insert(RankSet::of(rank));
@@ -159,7 +160,8 @@ std::string report_late(const StalledGroup& late, const Statuses& statuses, bool
   if (times) text += others_in_words(late);
   if (!late.conflict.empty())
     text += "\n  the ranks that have submitted it disagree already: " + late.conflict;
-  // If most ranks have not submitted it, the misspelled name may be that of the operation itself.
+  // If most ranks have not submitted the operation, its own name may be the misspelled one, so no
+  // similar names are suggested.
   const bool expected = lag.submitted.count() >= late.missing.count();
   return text +
          describe(late.missing, statuses, expected ? std::optional(lag.key) : std::nullopt, times);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds ranks that wait for each other, and writes the reports about ranks that others wait for.
+// Finds ranks that wait for each other, and writes reports about late operations and deadlocks.
 #pragma once
 
 #include <functional>
@@ -14,28 +14,29 @@
 
 namespace kolo::internal::negotiation {
 
-/// The last status of each rank that was received.
+/// The last status received from each rank.
 using Statuses = std::map<int, RankStatus>;
 
 /// Operations of one process set that wait for the same ranks.
 struct StalledGroup {
-  std::vector<Lag> lags;  // the first is the one that has waited longest
+  std::vector<Lag> lags;  // the operation that has waited longest is first
   RankSet missing;
-  std::string conflict{};  // differences between submissions of the first
+  std::string conflict{};  // differences between the submissions of the first operation
 };
 
-/// Describes what each of `ranks`, and each rank that they wait for in turn, is doing. Ranks that
-/// do the same share a line. With `wanted`, similar names of other operations are pointed out.
-/// Without `times`, the text changes only when the situation does.
+/// Describes the activity of each of `ranks`, and of each rank that they wait for in turn. Ranks
+/// with the same activity share a line. With `wanted`, the text points out pending operations with
+/// a similar name, since one of the names may be misspelled. Without `times`, equal situations give
+/// equal texts.
 [[nodiscard]] std::string describe(const RankSet& ranks, const Statuses& statuses,
                                    const std::optional<Key>& wanted, bool times = true);
 
-/// The warning about operations that are late.
+/// The warning about late operations.
 [[nodiscard]] std::string report_late(const StalledGroup& late, const Statuses& statuses,
                                       bool times = true);
 
-/// Ranks that wait for each other. `missing` are, for each operation that one of them waits for,
-/// the ranks that have not submitted it.
+/// Ranks that wait for each other, and the operations that they wait for. `missing` of an operation
+/// lists the ranks that have not submitted it.
 struct Blockade {
   RankSet ranks;
   std::vector<StalledGroup> operations;
@@ -44,16 +45,16 @@ struct Blockade {
 /// The members of a process set; none if there is no such set.
 using MembersOf = std::function<RankSet(SetId)>;
 
-/// The ranks all of whose threads wait for operations that cannot complete unless another of these
-/// ranks continues. Ranks with too little information are assumed to continue, unless all ranks of
-/// the world wait.
+/// Finds the ranks that wait only for operations that cannot complete unless another of these ranks
+/// continues. Ranks without a complete list of operations are assumed to continue, unless all ranks
+/// of the world wait.
 [[nodiscard]] std::optional<Blockade> find_deadlock(const Statuses& statuses,
                                                     const MembersOf& members_of);
 
 /// The warning about a deadlock.
 [[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses);
 
-/// "60.1 s".
+/// Text such as "60.1 s".
 [[nodiscard]] std::string in_seconds(std::chrono::milliseconds time);
 
 }  // namespace kolo::internal::negotiation

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actions that the state machine requests of its driver, each of them once.
+// The actions that the negotiator requests from its driver. Each action is requested once.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@
 
 namespace kolo::internal::negotiation {
 
-/// The state machine has no clock: its driver passes the time.
+/// The negotiator has no clock: its driver passes the time.
 using TimePoint = std::chrono::steady_clock::time_point;
 
-/// The driver's number for an operation submitted on this rank.
+/// The driver's identifier of an operation submitted on this rank.
 using Ticket = std::uint64_t;
 
 /// A message for the parent or a child.
@@ -33,12 +33,12 @@ struct Send {
 struct Execute {
   std::uint64_t sequence;
   SetId set;
-  RankSet members;  // of the set
+  RankSet members;  // all members of the set
   RankSet absent;   // members that take no part; never this rank
   Descriptor kind;
   std::vector<Ticket> tickets;
-  std::uint64_t joins = 0;  // how often all ranks had joined before it
-  std::uint64_t mark = 0;   // of a plan's batch: never used again, and ascending; else 0
+  std::uint64_t joins = 0;  // how often all ranks had joined before this batch
+  std::uint64_t mark = 0;   // unique and ascending for the batches of plans; 0 for others
 };
 
 /// The operation of this ticket fails without being executed.
@@ -47,8 +47,8 @@ struct Fail {
   Failure failure;
 };
 
-/// The operation of this ticket is done. Its result is a number: the last rank to join, or a
-/// process set.
+/// The operation of this ticket is done. Its result is a number: the last rank that has joined, or
+/// the id of a process set.
 struct Answer {
   Ticket ticket;
   OperationType type;
@@ -61,9 +61,9 @@ struct Actions {
   std::vector<Fail> fails;
   std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
-  std::vector<Key> questions{};      // the rank that reports for its host answers with statuses
-  // The plan's next batch, if this rank is ready for it but others are not. It may be prepared:
-  // either it is the next batch to be executed, or the plan ends before it.
+  std::vector<Key> questions{};      // only the rank that reports for its host answers them
+  // The next batch of the plan, if this rank is ready for it but others are not. The driver may
+  // prepare it: either it is the next batch to be executed, or the plan ends before it.
   std::optional<Execute> upcoming{};
 
   [[nodiscard]] bool empty() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between messages and bytes (FlatBuffers; the schema is wire.fbs). The state machine uses plain
-// structs, because a schema cannot express all rules of the protocol.
+// Encodes and decodes control messages with FlatBuffers; the schema is wire.fbs. The negotiator
+// uses plain structs, because a schema cannot express all rules of the protocol.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,18 @@ class ProtocolError : public std::runtime_error {
 
 [[nodiscard]] std::vector<std::byte> encode(std::uint64_t session, const MessageBody& body);
 
-/// More than the ranks of any world: for messages of an unknown one.
+/// Larger than any world. For decoding messages of a world of unknown size.
 inline constexpr int any_ranks = std::numeric_limits<int>::max();
 
-/// Verifies the bytes before reading them. Throws ProtocolError, also for ranks beyond the `ranks`
-/// of the world.
+/// Verifies the bytes before reading them. Throws ProtocolError for damaged messages, and for ranks
+/// that a world of `ranks` ranks does not have.
 [[nodiscard]] ControlMessage decode(std::span<const std::byte> bytes, int ranks = any_ranks);
 
-/// The form of a status on its rank's page in shared memory.
+/// Encodes a status for the page of its rank in shared memory.
 [[nodiscard]] std::vector<std::byte> encode_status(const RankStatus& status);
 
-/// As `decode`. A page may hold anything if its process writes to random addresses.
+/// Verifies and reads a status, like `decode`. A page may hold arbitrary bytes, since a faulty
+/// process may write to random addresses.
 [[nodiscard]] RankStatus decode_status(std::span<const std::byte> bytes, int ranks = any_ranks);
 
 }  // namespace kolo::internal::negotiation

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the codec that reads bytes. FlatBuffers' verifier has checked offsets and required
-// fields, not values. Each value is checked where it is read, so that later code can rely on it.
+// The half of the codec that reads bytes. The verifier of FlatBuffers checks offsets and required
+// fields, but not values. So each value is checked where it is read, and later code can rely on it.
 #include <flatbuffers/flatbuffers.h>
 
 #include <algorithm>
@@ -26,10 +26,10 @@ void require(bool holds, const char* otherwise) {
   if (!holds) throw ProtocolError(otherwise);
 }
 
-/// The values that the schema allows but no sender means.
+/// Rejects values that the schema allows but no correct rank sends.
 class ValueChecks {
  public:
-  /// `ranks`: of the world.
+  /// `ranks`: the size of the world.
   explicit ValueChecks(int ranks) : ranks_(ranks) {}
 
   template <typename Item>
@@ -57,7 +57,7 @@ class ValueChecks {
     require(!readiness.variants.empty(), "readiness without a descriptor");
   }
 
-  /// A rank's own error never travels: the other ranks see that this rank has left.
+  /// A rank never sends its own error: the other ranks see that the rank has left.
   void check(const Failure& failure) const {
     require(failure.kind != FailureKind::backend, "a failure that no rank reports to others");
   }
@@ -69,13 +69,13 @@ class ValueChecks {
     for (const int rank : report.joins) require_rank(rank);
   }
 
-  /// A longer interval would keep a rank from noticing the silence that follows.
+  /// With a longer interval, a rank would not notice a silent sender in time.
   void check(const Heartbeat& heartbeat) const {
     require_rank_or_none(heartbeat.unresponsive_ancestor);
     require(heartbeat.interval <= Heartbeat::max_interval, "a heartbeat that no rank sends");
   }
 
-  /// The other kinds concern single operations, and are no reason to end a session.
+  /// Only these kinds of failures end a session. The others concern single operations.
   void check(const ControlMessage& message) const {
     if (const auto* failure = std::get_if<Failure>(&message.body))
       require(failure->kind == FailureKind::peer_left || failure->kind == FailureKind::stalled,
@@ -99,8 +99,8 @@ class ValueChecks {
   int ranks_;
 };
 
-/// One overload of `read` for each kind of field. An absent field leaves the member as it is:
-/// empty, or its default.
+/// Has one overload of `read` for each kind of field. An absent field leaves the member empty or at
+/// its default.
 class MessageReader : ValueChecks {
  public:
   using ValueChecks::ValueChecks;
@@ -112,7 +112,7 @@ class MessageReader : ValueChecks {
   template <typename Period>
   static void read(std::int64_t in, std::chrono::duration<std::int64_t, Period>& out) {
     out = std::chrono::duration<std::int64_t, Period>(in);
-    constexpr std::chrono::years max{30};  // so that sums of some fit
+    constexpr std::chrono::years max{30};  // so that adding several times cannot overflow
     require(in >= 0 && out <= max, "a time that no rank waits");
   }
 
@@ -133,7 +133,7 @@ class MessageReader : ValueChecks {
     }
   }
 
-  /// The verifier looks at where a vector begins, not at where its elements do.
+  /// Checks the alignment of the elements, since the verifier checks only that of the vector.
   template <typename Number>
   static std::vector<Number> numbers(const Vector<Number>* in) {
     if (in == nullptr) return {};
@@ -161,7 +161,7 @@ class MessageReader : ValueChecks {
     if (in != nullptr) read(in, out.emplace());
   }
 
-  /// A table that may not be absent: the verifier has checked that.
+  /// Reads a required table: the verifier has checked that it is present.
   template <typename Item>
   void read(const TableOf<Item>* in, Item& out) const {
     const auto members = LayoutOf<Item>::of(out);
@@ -209,8 +209,8 @@ class MessageReader : ValueChecks {
   }
 };
 
-/// The root of the bytes, once it is verified. The bytes are copied first if FlatBuffers may not
-/// read them where they lie.
+/// Verifies the bytes and reads their root table. Copies the bytes first if they are not aligned as
+/// FlatBuffers requires.
 template <typename Item, typename Root>
 Item read_verified(std::span<const std::byte> bytes, int ranks, const char* what) {
   std::vector<std::byte> aligned;
@@ -218,8 +218,8 @@ Item read_verified(std::span<const std::byte> bytes, int ranks, const char* what
     aligned.assign(bytes.begin(), bytes.end());
     bytes = aligned;
   }
-  // Our encoder shares no tables, so each has at least four bytes of its own. This bound keeps the
-  // work for a message in proportion to its length.
+  // Kolo's encoder shares no tables, so each table has at least four bytes of its own. This bound
+  // on the number of tables keeps the work for a message proportional to its length.
   constexpr flatbuffers::uoffset_t max_depth = 64;
   constexpr std::size_t min_table = 4;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());

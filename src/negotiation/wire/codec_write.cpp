@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the codec that makes bytes.
+// The half of the codec that writes bytes.
 #include <flatbuffers/flatbuffers.h>
 
 #include <type_traits>
@@ -15,10 +15,11 @@ using flatbuffers::Offset;
 template <typename Element>
 using VectorOffset = Offset<flatbuffers::Vector<Element>>;
 
-/// One overload of `write` for each kind of field. Empty fields take no space in a message.
+/// Has one overload of `write` for each kind of field. Empty fields take no space in a message.
 class MessageWriter {
-  // First, since its type is deduced from its body.
-  /// Passes on the table of the alternative that `content` holds, with its number in the schema.
+  /// Writes the table of the alternative that `content` holds, and passes the alternative's number
+  /// in the schema and the table to `create`. Declared first, since its return type is deduced from
+  /// its body.
   template <template <typename> typename Traits, typename Content, typename Create>
   auto write_union(const Content& content, const Create& create) {
     return std::visit(
@@ -36,7 +37,8 @@ class MessageWriter {
     return {begin, begin + out_.GetSize()};
   }
 
-  /// FlatBuffers needs the parts of a table before the table: the arguments write them.
+  /// FlatBuffers requires the parts of a table before the table, so they are written while the
+  /// arguments of `Create` are evaluated.
   template <typename Item>
   Offset<TableOf<Item>> make_table(const Item& item) {
     return std::apply(

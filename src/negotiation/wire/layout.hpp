@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the structs of message.hpp correspond to the tables of wire.fbs. Reading and writing both
-// follow these lists, so that a field cannot be forgotten on one side.
+// The correspondence between the structs of message.hpp and the tables of wire.fbs. Reading and
+// writing both follow these lists, so that neither side can forget a field.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -27,7 +27,7 @@ struct Fields {
   }
 };
 
-// One overload for each struct; they are declared only.
+// One overload per struct. Only their return types are used, so they are never defined.
 
 // ---- parts of several messages ----
 
@@ -83,7 +83,7 @@ auto layout_of(const PlanEntry*)
 
 // ---- messages ----
 
-auto layout_of(const Entry*) -> Fields<wire::Entry>;  // the union in it needs code of its own
+auto layout_of(const Entry*) -> Fields<wire::Entry>;  // its union is read and written separately
 auto layout_of(const ReadinessReport*)
     -> Fields<wire::ReadinessReport, &ReadinessReport::joins, &ReadinessReport::slots,
               &ReadinessReport::ready, &ReadinessReport::departures, &ReadinessReport::lags,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control messages: readiness travels up the tree, the agreed log and heartbeats travel down,
-// failures travel along every edge.
+// The control messages. Readiness travels up the tree, the agreed log and heartbeats travel down,
+// and failures travel along every edge.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,15 @@
 
 namespace kolo::internal::negotiation {
 
-/// One descriptor of a key and the ranks that submitted it.
+/// One descriptor of a key and the ranks that submitted the key with it.
 struct Variant {
   Descriptor descriptor;
   RankSet ranks;
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// Maximum number of variants of a key; of any further ones only the ranks are listed.
+/// The maximum number of variants of a key. Further variants are sent without descriptors, as ranks
+/// only.
 inline constexpr std::size_t max_variants = 8;
 
 /// Every member of the set below the sender has submitted `key` or has joined. More than one
@@ -45,7 +46,7 @@ struct Readiness {
   friend bool operator==(const Readiness&, const Readiness&) = default;
 };
 
-/// A rank ends its session. As an entry of the log: no pending operation of a set that contains the
+/// A rank has left. Once this entry is in the log, no pending operation of a set that contains the
 /// rank can complete.
 struct Departure {
   int rank = -1;
@@ -53,7 +54,8 @@ struct Departure {
   friend bool operator==(const Departure&, const Departure&) = default;
 };
 
-/// A key has been pending for long below the sender: the ranks that have submitted it so far.
+/// A key that has been pending for long at or below the sender, and the ranks that have submitted
+/// it so far.
 struct Lag {
   Key key;
   OperationType type = OperationType::barrier;
@@ -62,15 +64,15 @@ struct Lag {
   friend bool operator==(const Lag&, const Lag&) = default;
 };
 
-/// From a rank to its parent. Once a later plan than `epoch` has begun, the receiver ignores what
-/// it reports about the world, because the submitters have withdrawn those operations. It ignores
-/// slots that were freed by a removal that the sender had not read of.
+/// From a rank to its parent. If a plan later than `epoch` has begun, the receiver ignores the
+/// parts that concern the world, because the submitters have withdrawn those operations. The
+/// receiver also ignores slots that were freed by a removal of which the sender did not know.
 struct ReadinessReport {
   std::uint64_t epoch = 0;     // the last plan that the sender knew
-  std::uint64_t removals = 0;  // of process sets, that the sender had read of
-  std::vector<int> joins;      // ranks that have joined; they count as joined for all that follows
-  CacheSlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every
-                       // member of its set below that has not joined
+  std::uint64_t removals = 0;  // the number of removed process sets that the sender knew
+  std::vector<int> joins;      // newly joined ranks; they count as joined for the whole report
+  CacheSlotSet slots;          // operations that every member at or below the sender that has not
+                               // joined has submitted, with the descriptor in the cache
   std::vector<Readiness> ready;
   std::vector<Departure> departures;
   std::vector<Lag> lags;
@@ -83,7 +85,8 @@ struct ReadinessReport {
   friend bool operator==(const ReadinessReport&, const ReadinessReport&) = default;
 };
 
-/// An operation of a batch that is sent in full. With a slot, every rank enters it into its cache.
+/// An operation of a batch that is sent in full. If it has a slot, every rank enters the operation
+/// into its cache.
 struct UncachedOperation {
   Key key;
   Descriptor descriptor;
@@ -92,7 +95,7 @@ struct UncachedOperation {
 };
 
 /// Operations of one process set that its members, except the absent (joined) ones, execute as one
-/// batch: first those of the slots, ascending, then the uncached.
+/// batch. The operations of the slots come first, ascending, and then the uncached operations.
 struct BatchEntry {
   SetId set = world_set;
   RankSet absent{};
@@ -101,23 +104,23 @@ struct BatchEntry {
   friend bool operator==(const BatchEntry&, const BatchEntry&) = default;
 };
 
-/// The ranks disagree about a key, or its operation is undefined without the absent ranks. It fails
-/// on all ranks that submitted it.
+/// The ranks disagree about a key, or its operation is undefined without the absent ranks. The
+/// operation fails on all ranks that submitted it.
 struct MismatchEntry {
   Readiness conflict;
   RankSet absent{};
   friend bool operator==(const MismatchEntry&, const MismatchEntry&) = default;
 };
 
-/// All ranks have joined, `last` as the last one. No rank counts as joined any more.
+/// All ranks have joined, rank `last` last. From here on, no rank counts as joined.
 struct JoinEntry {
   int last = -1;
   friend bool operator==(const JoinEntry&, const JoinEntry&) = default;
 };
 
-/// The process set `set` of `ranks` exists from here on. It may have existed before.
+/// The process set `set` with the members `ranks` exists from here on. It may have existed before.
 struct AddSetEntry {
-  Key key;  // of the operation that added it
+  Key key;  // the key of the operation that added the set
   SetId set = world_set;
   RankSet ranks{};
   friend bool operator==(const AddSetEntry&, const AddSetEntry&) = default;
@@ -129,22 +132,22 @@ struct RemoveSetEntry {
   friend bool operator==(const RemoveSetEntry&, const RemoveSetEntry&) = default;
 };
 
-/// A key waited longer than the session allows: its set is broken.
+/// A key has waited longer than the session allows. Its process set is broken from here on.
 struct StallEntry {
   Lag lag;
   RankSet missing{};
-  std::string details{};  // statuses of the missing ranks, as text
+  std::string details{};  // a description of the missing ranks' statuses
   friend bool operator==(const StallEntry&, const StallEntry&) = default;
 };
 
-/// The root asks about a late key. A rank on which it is pending answers with a Lag, and the rank
-/// that reports for its host with the statuses of the host's ranks.
+/// The root asks about a late key. Each rank on which the key is pending answers with a Lag. The
+/// rank that reports for its host also answers with the statuses of the host's ranks.
 struct InquiryEntry {
   Key key;
   friend bool operator==(const InquiryEntry&, const InquiryEntry&) = default;
 };
 
-/// All ranks have left: no rank needs another any more.
+/// All ranks have left, so no rank needs another any more.
 struct EndEntry {
   friend bool operator==(const EndEntry&, const EndEntry&) = default;
 };
@@ -158,8 +161,9 @@ struct PlanItem {
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
-/// From here on the world repeats these batches until all ranks have stopped. They are not in the
-/// log, and nothing is appended to it before that. No rank has joined or left.
+/// From here on, the world repeats these batches until all ranks have stopped. The repetitions are
+/// not in the log, and nothing is appended to the log before they have stopped. No rank has joined
+/// or left at this point.
 struct PlanEntry {
   std::uint64_t epoch = 0;  // ascending from 1
   std::vector<std::vector<PlanItem>> batches{};
@@ -176,24 +180,24 @@ struct Entry {
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
-/// From a rank to its children: the log, or its next part.
+/// The next part of the log, from a rank to its children.
 struct LogUpdate {
   std::vector<Entry> entries;
   friend bool operator==(const LogUpdate&, const LogUpdate&) = default;
 };
 
-/// Sent down the tree between ranks that share no memory. The kernel acknowledges data even for a
-/// stopped process; a heartbeat shows that the session makes progress.
+/// Sent down the tree between ranks that share no memory, to show that the session makes progress.
+/// TCP cannot show this, since the kernel acknowledges data even for a stopped process.
 struct Heartbeat {
   static constexpr std::chrono::nanoseconds max_interval = std::chrono::seconds(1);
 
   int unresponsive_ancestor = -1;                    // a silent rank further up; -1: none is known
-  std::chrono::nanoseconds interval = max_interval;  // until the next heartbeat
+  std::chrono::nanoseconds interval = max_interval;  // the time until the next heartbeat
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
-/// The content of a control message. A Failure is the reason why the whole session ends; it travels
-/// along every edge between hosts once.
+/// The content of a control message. A Failure is the reason why the whole session ends. It travels
+/// once along every edge between hosts.
 using MessageBody = std::variant<ReadinessReport, LogUpdate, Heartbeat, Failure>;
 
 struct ControlMessage {

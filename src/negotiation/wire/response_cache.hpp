@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers for repeated operations, so that a steady training step sends one bit per operation.
+// A cache that assigns slots to repeated operations, so that a steady training step sends one bit
+// per operation.
 #pragma once
 
 #include <bit>
@@ -15,7 +16,7 @@
 
 namespace kolo::internal::negotiation {
 
-/// The number of an operation in the response cache.
+/// The index of an operation in the response cache.
 using CacheSlot = std::uint32_t;
 
 class CacheSlotSet {
@@ -34,7 +35,7 @@ class CacheSlotSet {
     return true;
   }
 
-  /// Calls `visit(slot)` for each, ascending.
+  /// Calls `visit(slot)` for each slot, ascending.
   template <typename Visitor>
   void for_each(Visitor visit) const {
     for (std::size_t i = 0; i < words_.size(); ++i)
@@ -49,10 +50,10 @@ class CacheSlotSet {
   std::vector<std::uint64_t> words_;
 };
 
-/// Invariant: only entries of the log change a cache, so all ranks that have applied the same
-/// entries have the same cache, and a slot means the same operation on each. The removal of a
-/// process set frees slots for other keys: who reads a slot in a message of another rank asks
-/// whether it was freed since.
+/// Invariant: only entries of the log change a cache. So all ranks that have applied the same
+/// entries have the same cache, and a slot means the same operation on each of them. Removing a
+/// process set frees slots for other keys. The receiver of a slot from another rank must therefore
+/// check whether the slot was freed after the sender's last removal.
 class ResponseCache {
  public:
   struct Item {
@@ -76,14 +77,15 @@ class ResponseCache {
   }
   [[nodiscard]] const Item& operator[](CacheSlot slot) const { return items_[slot].item; }
 
-  /// The slots that the next new keys get, in this order: free ones, then new ones.
+  /// The slot for the new key at index `place` among the next new keys. Free slots are reused,
+  /// lowest first, before new slots are added.
   [[nodiscard]] CacheSlot vacant(std::size_t place) const {
     if (place < free_.size()) return free_[free_.size() - 1 - place];
     return static_cast<CacheSlot>(items_.size() + place - free_.size());
   }
 
-  /// Enters a new key into the first vacant slot, or renews the descriptor of a known key. False if
-  /// `slot` is neither.
+  /// Enters a new key into the first vacant slot, or replaces the descriptor of a known key. False
+  /// if `slot` is neither vacant nor the slot of this key.
   [[nodiscard]] bool enter(CacheSlot slot, const Key& key, const Descriptor& descriptor) {
     if (has(slot) && items_[slot].item.key == key) {
       items_[slot].item.descriptor = descriptor;
@@ -115,9 +117,9 @@ class ResponseCache {
     }
   }
 
-  /// How many sets were removed.
+  /// The number of removed sets.
   [[nodiscard]] std::uint64_t removals() const { return removals_; }
-  /// True if the slot was freed after so many removals: then it meant a key that is gone.
+  /// True if the slot was freed after this many removals, so that it stood for a removed key.
   [[nodiscard]] bool was_freed_after(CacheSlot slot, std::uint64_t removals) const {
     return slot < items_.size() && items_[slot].freed > removals;
   }
@@ -126,7 +128,7 @@ class ResponseCache {
   struct Place {
     Item item{};
     bool is_free = false;
-    std::uint64_t freed = 0;  // by this removal; 0: never
+    std::uint64_t freed = 0;  // the number of the removal that freed the slot last; 0: never
   };
 
   std::vector<Place> items_;

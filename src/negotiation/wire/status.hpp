@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status of a rank, as it reports it to the other ranks.
+// The status that a rank reports to other ranks.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace kolo::internal::negotiation {
 
-/// An operation that its rank has submitted and that has no answer yet.
+/// An operation that the rank has submitted and that is not answered yet.
 struct WaitingOperation {
   Key key;
   OperationType type = OperationType::barrier;
@@ -25,29 +25,29 @@ struct WaitingOperation {
   friend bool operator==(const WaitingOperation&, const WaitingOperation&) = default;
 };
 
-/// Maximum number of operations that a status lists.
+/// The maximum number of operations that a status lists.
 inline constexpr std::size_t max_listed = 8;
 
 struct RankStatus {
   int rank = -1;
-  std::int64_t process = 0;  // its process number
+  std::int64_t process = 0;  // the process ID
   ProcessState state = ProcessState::unknown;
-  std::chrono::milliseconds heard{};  // since its session last made progress
-  std::chrono::milliseconds idle{};   // since it last submitted an operation
-  bool submitted = false;             // an operation, since the session began
+  std::chrono::milliseconds heard{};  // time since its session last made progress
+  std::chrono::milliseconds idle{};   // time since it last submitted an operation
+  bool submitted = false;             // it has submitted an operation since the session began
   bool waits = false;                 // one of its threads waits in Kolo
-  bool blocked = false;               // all its threads that ever submitted wait, and nothing moves
-  int pending = 0;                    // operations
-  std::vector<WaitingOperation> operations{};  // the oldest of them
-  std::string batch{};                         // in progress: "batch 7 (allreduce "x", 4 MB)"
-  std::string awaits{};                        // what the batch waits for: "to deposit piece 3"
-  RankSet awaited{};                           // the ranks that it waits for
-  std::optional<Failure> ended{};              // why its session has ended, if it has
+  bool blocked = false;               // all threads that ever submitted wait, and nothing moves
+  int pending = 0;                    // number of pending operations
+  std::vector<WaitingOperation> operations{};  // the oldest pending operations
+  std::string batch{};   // the batch in progress, such as "batch 7 (allreduce "x", 4 MB)"
+  std::string awaits{};  // the step that the batch waits for, such as "to deposit piece 3"
+  RankSet awaited{};     // the ranks that the batch waits for
+  std::optional<Failure> ended{};  // the reason why its session has ended; none if it has not
 
   [[nodiscard]] bool lists(const Key& key) const {
     return std::ranges::find(operations, key, &WaitingOperation::key) != operations.end();
   }
-  /// True if the rank makes no progress and answers nothing.
+  /// True if the rank makes no progress and cannot answer.
   [[nodiscard]] bool silent() const {
     using namespace std::chrono_literals;
     return state == ProcessState::stopped || state == ProcessState::traced ||

@@ -14,22 +14,24 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The number of a connection. Numbers are not used again.
+/// The number of a connection. Numbers are never reused.
 using Link = std::uint64_t;
 
 struct Send {
   Link link;
   std::shared_ptr<const Message> message;  // several sends may share one
 };
-/// Close the link after all earlier sends have left. The caller does not report it any more.
+/// Close the connection after all earlier sends have left. The caller no longer reports its events.
 struct Close {
   Link link;
 };
+/// Write a line to the log.
 struct Note {
   LogLevel level;
   std::string text;
 };
-/// The job is over. Agents and processes that were told so remain connected for a while.
+/// The job is over. Its agents and processes may remain connected for a while until they have
+/// ended.
 struct Finish {
   int status;
   std::string reason;

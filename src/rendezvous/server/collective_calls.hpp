@@ -14,16 +14,17 @@
 
 namespace kolo::internal::rendezvous {
 
+/// Gathers the parts of calls that not all ranks have made yet.
 class CollectiveCalls {
  public:
   struct Call {
-    Time since;                                 // its first part
+    Time since;                                 // when its first part arrived
     std::vector<std::optional<Payload>> parts;  // by rank
     std::size_t count = 0;
     std::size_t bytes = 0;
   };
 
-  /// Forgets all calls. The next ones have a part of each of `ranks` ranks.
+  /// Forgets all calls. Each later call has one part from each of `ranks` ranks.
   void begin(std::size_t ranks) {
     calls_.clear();
     ranks_ = ranks;
@@ -40,15 +41,15 @@ class CollectiveCalls {
     call.bytes += part.payload.size();
     return call;
   }
-  /// Ends a complete call. Returns the parts by rank.
+  /// Removes a complete call and returns its parts by rank.
   [[nodiscard]] std::vector<Payload> take(std::uint64_t sequence) {
     Call call = std::move(calls_.extract(sequence).mapped());
     std::vector<Payload> payloads;
     for (std::optional<Payload>& part : call.parts) payloads.push_back(std::move(*part));
     return payloads;
   }
-  /// The call that began first; null without calls. Each rank makes its calls in order, so it has
-  /// the lowest number.
+  /// The call that began first; null without calls. Each rank makes its calls in order, so this is
+  /// the call with the lowest number.
   [[nodiscard]] const Call* oldest() const {
     return calls_.empty() ? nullptr : &calls_.begin()->second;
   }

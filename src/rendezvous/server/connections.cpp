@@ -10,8 +10,9 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The oldest stranger, and one that has sent no hello if there is any: the ranks of a large job
-/// all connect at once, and send their hellos at once.
+/// The oldest stranger without a hello, or the oldest stranger if all have sent one. Strangers with
+/// a hello are spared because the ranks of a large job all connect and send hellos at the same
+/// time.
 std::optional<Link> Connections::next_evicted() const {
   if (strangers_.size() < options_.max_strangers + static_cast<std::size_t>(options_.max_np))
     return std::nullopt;
@@ -72,7 +73,7 @@ void Connections::admit(Link link, Role role, ProcessId process) {
 
 void Connections::turn_away(Link link, const Refusal& refusal, Time now) {
   const Peer& peer = peers_.at(link);
-  // An agent that is to try again does so many times: note only its first refusal.
+  // An agent that may try again does so many times, so log only its first refusal.
   const bool is_news = refusal.retry == Time{} || put_off_.insert(peer.hello->process).second;
   if (is_news) note_refusal(peer.from, refusal.reason, now);
   actions_.send(link, refusal);

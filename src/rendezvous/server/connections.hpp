@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections of the rendezvous server. Each is a stranger until it proves that it knows the
-// secret.
+// The connections of the rendezvous server. A connection is a stranger until the other side proves
+// that it knows the secret.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,23 @@
 namespace kolo::internal::rendezvous {
 
 struct Peer {
-  std::string from;              // the address, for people
-  std::optional<Hello> hello{};  // the server has answered it with a challenge
+  std::string from;              // the address, for messages
+  std::optional<Hello> hello{};  // set once the server has answered it with a challenge
   std::unique_ptr<transport::Handshake> handshake{};
   std::optional<Role> role{};  // none: a stranger
   ProcessId process = 0;
 };
 
+/// Bounds the number of strangers and the time that they may take, so that they cannot exhaust the
+/// server.
 class Connections {
  public:
   /// `random` draws the nonces. The options and actions outlive this object.
   Connections(const ServerOptions& options, std::function<std::uint64_t()> random, Actions& actions)
       : options_(options), random_(std::move(random)), actions_(actions) {}
 
-  /// The stranger that the next `open` closes because there are too many; none if it closes none.
+  /// The stranger that the next `open` closes because there are too many strangers; none if it
+  /// closes none.
   [[nodiscard]] std::optional<Link> next_evicted() const;
   void open(Link link, const std::string& from, Time now);
   [[nodiscard]] const Peer* find(Link link) const;
@@ -39,7 +42,7 @@ class Connections {
   /// Handles a stranger's message. Returns the stranger's hello if this message proves that it
   /// knows the secret.
   [[nodiscard]] std::optional<Hello> identify(Link link, const Message& message, Time now);
-  /// The stranger takes part in the job. `process`: 0 for an agent.
+  /// Turns a stranger into a participant of the job. `process`: 0 for an agent.
   void admit(Link link, Role role, ProcessId process);
   /// Refuses a stranger that knows the secret, and closes its connection.
   void turn_away(Link link, const Refusal& refusal, Time now);
@@ -49,7 +52,7 @@ class Connections {
 
   /// Forgets a connection that the other side has closed. Returns its peer if it was admitted.
   std::optional<Peer> drop(Link link, const std::string& reason, Time now);
-  /// Closes the connection after what was sent has left, and forgets it.
+  /// Closes the connection after all sent messages have left, and forgets it.
   void close(Link link);
   void send_to_admitted(const std::shared_ptr<const Message>& message);
 
@@ -62,8 +65,8 @@ class Connections {
   std::function<std::uint64_t()> random_;
   Actions& actions_;
   std::map<Link, Peer> peers_{};
-  std::map<Link, Time> strangers_{};  // since when they are connected
-  std::set<ProcessId> put_off_{};     // agents that were told to try again
+  std::map<Link, Time> strangers_{};  // when each stranger has connected
+  std::set<ProcessId> put_off_{};     // agents that were told to try again later
   Refusals refusals_{};
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts on which processes have failed are left alone for a while, each time for longer.
+// The cooldown of hosts on which processes have failed: the server starts no processes there for a
+// while, and longer after each further failure.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,9 @@ class Cooldown {
 
   Cooldown(Time min, Time max) : min_(min), max_(std::max(min, max)) {}
 
-  /// The time doubles with each failure. Processes that fail together, as they do where a host is
-  /// at fault, count once; a host that was well for longer than the maximum starts anew.
+  /// Starts the cooldown of a host. Its length doubles with each failure. Failures during a
+  /// cooldown do not count, since all processes of a faulty host fail together. If more than the
+  /// maximum has passed since the last cooldown, the length starts from the minimum again.
   void fail(const std::string& host, Time now) {
     Rest& rest = hosts_[host];
     if (now < rest.until) return;
@@ -31,13 +33,13 @@ class Cooldown {
     return found != hosts_.end() && now < found->second.until;
   }
 
-  /// None if it has not failed.
+  /// The end of the host's last cooldown; none if the host has not failed.
   [[nodiscard]] std::optional<Time> until(const std::string& host) const {
     const auto found = hosts_.find(host);
     return found == hosts_.end() ? std::nullopt : std::optional(found->second.until);
   }
 
-  /// When the next host has rested.
+  /// The time at which the next cooldown ends; none if no host is in one.
   [[nodiscard]] std::optional<Time> next(Time now) const {
     std::optional<Time> next;
     for (const auto& [host, rest] : hosts_)

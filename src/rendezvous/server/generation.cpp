@@ -10,9 +10,9 @@
 namespace kolo::internal::rendezvous {
 namespace {
 
-// A session after the first one has little to do when it starts.
+// Sessions after the first one start quickly, so their calls time out sooner.
 constexpr std::chrono::seconds max_restart_call{120};
-constexpr std::size_t room_for_headers = 1 << 20;  // in a result
+constexpr std::size_t room_for_headers = 1 << 20;  // reserved in a result besides the payloads
 
 }  // namespace
 
@@ -99,7 +99,8 @@ void Generation::stop() {
   if (phase_ == Phase::running) phase_ = Phase::broken;
 }
 
-/// Processes that join and do not fit cost the job nothing.
+/// True if only incompatible newcomers end the generation before its session has begun. The job has
+/// lost nothing then.
 bool Generation::only_refuses_newcomers(const std::vector<std::int32_t>& ranks) const {
   return number_ > 1 && !begun_ && !ranks.empty() &&
          std::ranges::all_of(ranks, [&](std::int32_t rank) {
@@ -108,7 +109,7 @@ bool Generation::only_refuses_newcomers(const std::vector<std::int32_t>& ranks) 
          });
 }
 
-/// Processes that have done their part are no loss.
+/// True if the generation ends because some members have finished their part, which is no loss.
 bool Generation::only_misses_departed() const {
   return !has_lost_ && std::ranges::any_of(roster_, [&](ProcessId id) {
     const Process* const process = processes_.find(id);
@@ -170,7 +171,8 @@ bool Generation::can_do_without_removed() const {
   return (number_ == 0 || members > 0) && members + newcomers >= options_.min_np;
 }
 
-/// Members that no longer need the others are in no further generation.
+/// Members that no longer need the others count as having left from now on, and take part in no
+/// further generation.
 bool Generation::release_completed() {
   bool any = false;
   for (const ProcessId id : roster_) {
@@ -182,7 +184,7 @@ bool Generation::release_completed() {
   return any;
 }
 
-/// Rank 0 is the process with the newest commit, and of several the one that joined the job first.
+/// Rank 0 is the process with the newest commit; among several, the one that joined the job first.
 /// The other survivors keep their order, and newcomers come last.
 std::vector<Process*> Generation::order_members(const Candidates& candidates) const {
   std::vector<Process*> members = candidates.survivors;
@@ -219,7 +221,7 @@ bool Generation::publish(const Candidates& candidates) {
   return any_released;
 }
 
-// ---- changes in good order ----
+// ---- announced changes of membership ----
 
 std::optional<Time> Generation::announcement_time(Time now) const {
   if (!is_running() || announced_ || meeting_since_) return std::nullopt;

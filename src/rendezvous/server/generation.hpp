@@ -15,9 +15,11 @@
 
 namespace kolo::internal::rendezvous {
 
+/// A generation runs from `publish` until it breaks or its members meet for the next one. A meeting
+/// is the time in which members leave the generation and wait for the next.
 class Generation {
  public:
-  /// The processes of the next generation.
+  /// The processes that may be in the next generation.
   struct Candidates {
     std::vector<Process*> survivors;  // by rank
     std::vector<Process*> newcomers;  // by their wanted rank, then by number
@@ -33,49 +35,52 @@ class Generation {
   [[nodiscard]] bool is_running() const { return phase_ == Phase::running; }
   [[nodiscard]] bool is_broken() const { return phase_ == Phase::broken; }
   [[nodiscard]] bool has_calls() const { return !calls_.empty(); }
-  /// A member is lost.
+  /// True if a member of this generation is lost.
   [[nodiscard]] bool has_lost() const { return has_lost_; }
-  /// How many generations were broken by a loss.
+  /// The number of generations that were broken by a loss.
   [[nodiscard]] int losses() const { return losses_; }
   /// Null if there is no such rank, or its process was forgotten.
   [[nodiscard]] Process* member(std::int32_t rank);
 
-  /// A member's part of a call. Returns how the part breaks the protocol; none if it does not.
+  /// Adds a member's part of a call. Returns a description of the breach if the part breaks the
+  /// protocol, otherwise none.
   [[nodiscard]] std::optional<std::string> contribute(Process& process, const Contribution& part,
                                                       Time now);
-  /// The generation's session has started.
+  /// The session of the generation has started.
   void note_begun() { begun_ = true; }
   void note_lost() { has_lost_ = true; }
-  /// Ends the generation in disorder. `ranks` are lost.
+  /// Ends the generation without agreement of its members. `ranks` are the lost ranks.
   void break_up(const std::string& reason, const std::vector<std::int32_t>& ranks, Time now);
   /// The job is over.
   void stop();
 
-  /// The members leave the generation, in order or because it broke.
+  /// A member has left the generation, by agreement or because it broke. Starts the meeting unless
+  /// it has started.
   void begin_meeting(Time now);
   void end_meeting() { meeting_since_.reset(); }
   [[nodiscard]] bool is_meeting() const { return meeting_since_.has_value(); }
   [[nodiscard]] bool is_meeting_overdue(Time now) const;
-  /// All members, or before the first generation all processes, wait for the next generation or
-  /// have gone.
+  /// True if all members wait for the next generation, are completed, or have gone. Before the
+  /// first generation, this applies to all processes.
   [[nodiscard]] bool all_have_come() const;
-  /// Members that are missing in a call, or in the meeting, and whose time is over.
+  /// The members that are missing in a call, or in the meeting, after the timeout.
   [[nodiscard]] std::vector<Process*> late_in_calls(Time now);
   [[nodiscard]] std::vector<Process*> late_in_meeting(Time now);
 
   [[nodiscard]] Candidates candidates(bool admits_newcomers);
-  /// Without the processes of hosts that leave, enough processes remain, one of them a member.
+  /// True if enough processes remain without those on hosts that leave the job. After the first
+  /// generation has begun, one of them must be a member, since only members have the job's state.
   [[nodiscard]] bool can_do_without_removed() const;
-  /// Begins the next generation. Returns true if a member has left because it was completed.
+  /// Begins the next generation. Returns true if completed members have left the job.
   bool publish(const Candidates& candidates);
 
-  /// When rank 0 learns that membership is to change; none if nothing is to change, or it knows.
-  /// `now`: the time of the last event.
+  /// The time at which rank 0 is to learn that membership will change; none if it will not change,
+  /// or if rank 0 knows already. `now`: the time of the last event.
   [[nodiscard]] std::optional<Time> announcement_time(Time now) const;
   void announce();
-  /// The last announcement may no longer be up to date.
+  /// Allows another announcement, because the last one may be out of date.
   void forget_announcement() { announced_ = false; }
-  /// The next event of the calls and the meeting.
+  /// The next timeout of a call or the meeting.
   [[nodiscard]] std::optional<Time> next_time() const;
 
  private:
@@ -98,8 +103,8 @@ class Generation {
   std::vector<ProcessId> roster_{};  // by rank
   CollectiveCalls calls_{};
   std::optional<Time> meeting_since_{};
-  bool announced_ = false;  // to rank 0
-  bool begun_ = false;      // its session has started
+  bool announced_ = false;  // rank 0 knows that membership will change
+  bool begun_ = false;      // the session has started
   bool has_lost_ = false;
   int losses_ = 0;
 };

@@ -14,7 +14,8 @@ bool Agent::is_idle() const {
 
 // ---- agents ----
 
-/// As many other agents of its machine take part as when the job began, and at least one.
+/// True if the agent's machine already has as many other agents as when the job began, and at least
+/// one. Such an agent most likely belongs to another job with the same port.
 bool Hosts::takes_part(const Hello& hello) const {
   if (hello.machine.empty()) return false;
   const auto others = std::ranges::count_if(agents_, [&](const auto& entry) {
@@ -37,7 +38,7 @@ std::optional<Refusal> Hosts::find_refusal(const Hello& hello) const {
   if (!options_.elastic)
     return Refusal{
         "the job has begun, and this host already takes part; use a different port for each job"};
-  // The other agent may have been killed or cut off: then its lease ends.
+  // The other agent may have been killed or cut off. Then its lease ends soon, so a retry succeeds.
   return Refusal{"this host already takes part; use a different port for each job",
                  options_.lease + options_.lease / 4};
 }
@@ -115,7 +116,7 @@ std::optional<Time> Hosts::next_time(Time now) const {
   return next;
 }
 
-// ---- their processes ----
+// ---- the processes of agents ----
 
 void Hosts::start_processes(Time now) {
   if (!started_)
@@ -124,7 +125,7 @@ void Hosts::start_processes(Time now) {
     start_more(now);
 }
 
-/// Starts all processes at once, so that each knows its rank and the number of ranks.
+/// Starts the first processes all at once, so that each knows its rank and the number of ranks.
 void Hosts::start_first(Time now) {
   const std::vector<Link> links = staying_in_order();
   int slots = 0;

@@ -15,14 +15,14 @@
 
 namespace kolo::internal::rendezvous {
 
-/// How long the server waits for hosts before it says which have come.
+/// The time for which the server waits for hosts before it logs the hosts that have connected.
 inline constexpr std::chrono::seconds patience_for_hosts{5};
 
 struct Agent {
   Hello hello{};
-  Time heard{};                    // when its last message came
-  std::vector<ProcessId> slots{};  // 0: free
-  bool removing = false;           // its host leaves the job
+  Time heard{};                    // when its last message arrived
+  std::vector<ProcessId> slots{};  // the process in each slot; 0: free
+  bool removing = false;           // the host leaves the job
 
   [[nodiscard]] bool is_idle() const;
 };
@@ -36,36 +36,36 @@ class Hosts {
         actions_(actions),
         cooldown_(options.min_cooldown, options.max_cooldown) {}
 
-  /// Why an agent with this hello cannot take part; none if it can.
+  /// The refusal of an agent with this hello; none if the agent can take part.
   [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello) const;
-  /// The earlier connection of an agent that comes again.
+  /// The earlier connection of an agent that reconnects; none for a new agent.
   [[nodiscard]] std::optional<Link> find_earlier(const Hello& hello) const;
   void add(Link link, const Hello& hello, Time now);
-  /// Null if there is none on this link.
+  /// Null if no agent is connected on this link.
   [[nodiscard]] Agent* find(Link link);
-  /// Removes the agent, and returns it.
+  /// Removes the agent and returns it.
   [[nodiscard]] std::optional<Agent> take(Link link);
   [[nodiscard]] const std::map<Link, Agent>& agents() const { return agents_; }
-  /// Agents whose lease has ended.
+  /// The agents whose lease has ended.
   [[nodiscard]] std::vector<Link> silent(Time now) const;
 
   /// The links of the agents of a host.
   [[nodiscard]] std::vector<Link> find_host(const std::string& name) const;
   [[nodiscard]] bool is_any_removed() const;
-  /// The process runs on a host that leaves the job.
+  /// True if the process runs on a host that leaves the job.
   [[nodiscard]] bool is_removed(const Process& process) const;
-  /// Agents of hosts that leave the job, without processes.
+  /// The agents without processes on hosts that leave the job.
   [[nodiscard]] std::vector<Link> idle_removed() const;
 
-  /// A process has failed on this agent's host, which rests for a while.
+  /// Starts the cooldown of the agent's host, because a process has failed there.
   void cool_down(const Agent& agent, Time now) { cooldown_.fail(agent.hello.host, now); }
-  /// Has agents start the processes that are missing.
+  /// Makes agents start missing processes.
   void start_processes(Time now);
-  /// When the first processes were started.
+  /// The time at which the first processes were started.
   [[nodiscard]] Time started_at() const { return started_at_; }
-  /// How many processes were started first; `max_ranks` before that.
+  /// The number of processes that were started first; `max_ranks` before that.
   [[nodiscard]] int started_size() const { return started_size_; }
-  /// `now`: the time of the last event.
+  /// The next time at which something is due. `now`: the time of the last event.
   [[nodiscard]] std::optional<Time> next_time(Time now) const;
 
  private:
@@ -81,7 +81,7 @@ class Hosts {
   Actions& actions_;
   std::map<Link, Agent> agents_{};
   Cooldown cooldown_;
-  std::map<std::string, int> machines_{};  // how many agents each had when the job began
+  std::map<std::string, int> machines_{};  // number of agents on each machine when the job began
   bool started_ = false;
   Time started_at_{};
   int started_size_ = max_ranks;

@@ -39,9 +39,9 @@ std::optional<Finish> JobOutcome::end_as(const Process& process) const {
 }
 
 std::optional<Finish> JobOutcome::conclude(const ProcessTable& processes, bool has_begun) const {
-  bool living = false;     // some go on
-  bool finishing = false;  // some have done their part, and their programs end
-  bool coming = false;
+  bool living = false;     // some processes continue
+  bool finishing = false;  // some have finished their part, but their programs have not exited
+  bool coming = false;     // some may become members
   for (const auto& [id, process] : processes.all()) {
     living |= process.is_living_member();
     finishing |= process.stage == Stage::left && process.agent && !process.exited;
@@ -50,7 +50,7 @@ std::optional<Finish> JobOutcome::conclude(const ProcessTable& processes, bool h
   }
   if (living || finishing || awaits_first_loss()) return std::nullopt;
   if (has_begun) return conclude_begun(processes);
-  // Perhaps there is no such program: further processes would not fare better.
+  // No process has ever connected. The program may not exist, so further processes would fail too.
   if (options_.elastic && !coming && !greeted_ && first_loss_.status != 0) return first_loss_;
   if (!ending_ || coming) return std::nullopt;
   return any_lost_ ? Finish{1, "a process is lost"} : Finish{late_status_, ""};
@@ -58,7 +58,8 @@ std::optional<Finish> JobOutcome::conclude(const ProcessTable& processes, bool h
 
 std::optional<Finish> JobOutcome::conclude_begun(const ProcessTable& processes) const {
   const Process* const lost = processes.find(last_loss_id_);
-  // It may have failed at the end of what it had to do. Its agent will report how it has ended.
+  // Wait until the agent reports the exit status of the lost process, which becomes that of the
+  // job.
   if (lost != nullptr && lost->agent && !lost->exited) return std::nullopt;
   if (!has_departed_)
     return Finish{status_of_last_loss(processes), "no process with the job's state is left"};

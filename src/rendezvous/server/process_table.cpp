@@ -87,7 +87,8 @@ std::optional<Time> ProcessTable::next_time() const {
   return next;
 }
 
-/// Without agents, a process that has left keeps its rank, so that no other takes it.
+/// Without agents, a process that has left stays in the table, so that no other process can take
+/// its rank.
 void ProcessTable::sweep() {
   if (!std::exchange(dirty_, false)) return;
   std::erase_if(processes_, [&](const auto& entry) {

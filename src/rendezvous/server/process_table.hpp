@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a job, from their launch until nothing can come from them any more.
+// The processes of a job, from their launch until no more messages or exits can come from them.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 namespace kolo::internal::rendezvous {
 
 enum class Stage : std::uint8_t {
-  launched,  // its agent starts it
-  greeted,   // it is connected
-  waiting,   // it waits for the next generation
-  member,    // it is in the current generation
-  left,      // it has done its part
+  launched,  // the agent was told to start it
+  greeted,   // connected
+  waiting,   // waits for the next generation
+  member,    // in the current generation
+  left,      // has finished its part
   lost,
 };
 
@@ -27,23 +27,23 @@ struct Process {
   ProcessId id = 0;
   std::optional<Link> agent{};
   std::optional<Link> link{};
-  Stage stage = Stage::launched;   // ProcessTable::move changes it
-  std::int32_t order = max_ranks;  // among newcomers
-  std::int32_t rank = -1;          // in its latest generation; -1: none
+  Stage stage = Stage::launched;   // changed only by ProcessTable::move
+  std::int32_t order = max_ranks;  // its intended rank, which orders newcomers
+  std::int32_t rank = -1;          // its rank in its latest generation; -1: none
   Hello hello{};
   std::uint64_t commit = 0;
   GenerationNumber age = 0;  // its first generation; 0: none yet
   Time joined{};
-  std::uint64_t sequence = 0;  // of its next collective call
+  std::uint64_t sequence = 0;  // the number of its next collective call
   bool completed = false;      // the other members no longer need it
   bool exited = false;
-  int status = 0;        // its exit status, once it has exited
-  std::string reason{};  // why it is lost
+  int status = 0;        // the exit status, once it has exited
+  std::string reason{};  // the reason of its loss
 
   [[nodiscard]] bool is_living_member() const {
     return stage == Stage::member || (stage == Stage::waiting && age > 0);
   }
-  /// Its rank, process and host, for people.
+  /// Describes the process by its rank, process ID and host, for messages.
   [[nodiscard]] std::string name() const;
 };
 
@@ -52,31 +52,32 @@ class ProcessTable {
   /// The options outlive this object.
   explicit ProcessTable(const ServerOptions& options) : options_(options) {}
 
-  /// Null if the process is not known, or was forgotten.
+  /// Null if the process is unknown or was forgotten.
   [[nodiscard]] Process* find(ProcessId id);
   [[nodiscard]] const Process* find(ProcessId id) const;
   [[nodiscard]] const std::map<ProcessId, Process>& all() const { return processes_; }
-  /// Processes that wait and were in no generation.
+  /// Waiting processes that were in no generation yet.
   [[nodiscard]] const std::set<ProcessId>& newcomers() const { return newcomers_; }
 
-  /// A process that this agent is to start. `rank`: -1 after the first generation.
+  /// Adds a process that this agent is to start. `rank`: -1 after the first generation.
   Process& launch(Link agent, std::int32_t rank);
-  /// Why a process with this hello cannot take part; none if it can.
+  /// The refusal of a process with this hello; none if the process can take part.
   [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello, bool job_has_begun) const;
   Process& greet(Link link, const Hello& hello);
   void move(Process& process, Stage stage);
 
-  /// The process has exited, but its last messages may still arrive until its connection closes.
+  /// Waits for the connection of an exited process to close, since its last messages may still
+  /// arrive.
   void await_close(const Process& process, Time until) { exits_.emplace(process.id, until); }
   void end_awaiting_close(const Process& process) { exits_.erase(process.id); }
-  /// Exited processes whose connections did not close in time. They are no longer awaited.
+  /// Removes and returns exited processes whose connections did not close in time.
   [[nodiscard]] std::vector<ProcessId> take_overdue(Time now);
   [[nodiscard]] std::optional<Time> next_time() const;
 
   /// True if a process or an agent may have gone since the last `sweep`.
   [[nodiscard]] bool is_dirty() const { return dirty_; }
   void mark_dirty() { dirty_ = true; }
-  /// Forgets the processes from which nothing can come any more.
+  /// Forgets processes from which no more messages or exits can come.
   void sweep();
 
  private:
@@ -85,7 +86,7 @@ class ProcessTable {
   const ServerOptions& options_;
   std::map<ProcessId, Process> processes_{};
   std::set<ProcessId> newcomers_{};
-  std::map<ProcessId, Time> exits_{};  // until when the close of the connection is awaited
+  std::map<ProcessId, Time> exits_{};  // exited processes, and when to stop awaiting the close
   ProcessId last_id_ = 0;
   bool dirty_ = false;
 };

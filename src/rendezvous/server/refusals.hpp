@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of connections that are refused: a port scan must not fill the log.
+// Log lines about refused connections. Their rate is limited, so that a port scan cannot fill the
+// log.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,10 +16,10 @@ class Refusals {
  public:
   using Time = std::chrono::nanoseconds;
 
-  static constexpr int max_lines = 20;  // in an interval
+  static constexpr int max_lines = 20;  // per interval
   static constexpr Time interval = std::chrono::minutes(1);
 
-  /// The line to write; none if there were too many of late.
+  /// The line to write; none if this interval already had `max_lines` lines.
   [[nodiscard]] std::optional<std::string> line(const std::string& from, const std::string& reason,
                                                 Time now) {
     int left_out = 0;
@@ -36,7 +37,7 @@ class Refusals {
 
  private:
   Time begin_{};
-  int count_ = 0;  // since then
+  int count_ = 0;  // refusals since `begin_`
 };
 
 }  // namespace kolo::internal::rendezvous

@@ -12,7 +12,8 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds patience_after_exit{1};
-// Agents stay away until the next job at this address, while the last agents of this job end.
+// Agents that connect after the job is over keep trying this long, until the next job starts at
+// this address.
 constexpr std::chrono::hours until_the_next_job{24};
 
 ServerOptions complete(ServerOptions options) {
@@ -69,7 +70,7 @@ std::optional<Refusal> Server::find_refusal(const Hello& hello) const {
   return processes_.find_refusal(hello, generation() > 0);
 }
 
-/// The peer knows the secret; others learn nothing.
+/// Admits or refuses a peer that has proved the secret. Other peers learn nothing about the job.
 void Server::greet(Link link, const Hello& hello, Time now) {
   if (const std::optional<Refusal> refusal = find_refusal(hello)) {
     connections_.turn_away(link, *refusal, now);
@@ -117,7 +118,7 @@ void Server::on_exit(Link link, Agent& agent, const Exited& exited, Time now) {
   process->exited = true;
   process->status = exited.status;
   processes_.mark_dirty();
-  // Its last messages may still be on the way, until its connection closes.
+  // The last messages of the process may still be under way until its connection closes.
   if (process->link && process->stage != Stage::left)
     processes_.await_close(*process, now + patience_after_exit);
   else
@@ -237,12 +238,12 @@ void Server::on(Process& process, const Contribution& part, Time now) {
 }
 
 void Server::on(Process& process, const Completed& completed, Time now) {
-  // The processes of a fixed job may open sessions afterwards.
+  // Ignored in jobs that are not elastic, whose processes may start further sessions afterwards.
   if (!options_.elastic || process.stage != Stage::member || completed.generation != generation())
     return;
   process.completed = true;
   outcome_.note_completed();
-  // Members that have not come this far may wait for this process.
+  // Other members may already wait in the meeting for this process.
   if (generation_.is_meeting()) meet(now);
 }
 
@@ -251,7 +252,7 @@ void Server::on(Process& process, const Leave& /*leave*/, Time now) {
   processes_.move(process, Stage::left);
   if (!was_member) return;
   outcome_.note_departure();
-  // Calls that the others have begun will never have its part.
+  // Calls that other ranks have begun can never complete without this process.
   if (generation_.is_running() && generation_.has_calls())
     generation_.break_up(process.name() + " has left while others start a session", {process.rank},
                          now);

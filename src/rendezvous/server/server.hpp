@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides who takes part in a job: a state machine without clock, threads or sockets.
+// Decides which processes take part in a job. A state machine without a clock, threads or sockets.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@
 
 namespace kolo::internal::rendezvous {
 
-/// Membership of a job is a sequence of generations, and a generation is one session. Within a
-/// generation the server also carries the collective calls by which a session starts. Times never
-/// decrease from call to call. Not thread-safe.
+/// The membership of a job is a sequence of generations, and each generation is one session. The
+/// server also carries the collective calls by which a session starts. The times that callers pass
+/// never decrease. Not thread-safe.
 class Server {
  public:
   /// `random` draws the nonces.
@@ -29,34 +29,37 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// The connection that the next `on_open` closes, since too many have not identified themselves;
-  /// none if it closes none. Pass on first what that connection has sent.
+  /// The connection that the next `on_open` closes because too many have not identified themselves;
+  /// none if it closes none. First pass on the messages that have arrived on this connection, since
+  /// they may identify it.
   [[nodiscard]] std::optional<Link> next_evicted() const { return connections_.next_evicted(); }
-  /// `from`: the address of the other side, for people.
+  /// `from`: the address of the other side, for messages.
   void on_open(Link link, const std::string& from, Time now) { connections_.open(link, from, now); }
   void on_message(Link link, const Message& message, Time now);
-  /// The other side has closed the connection, it broke, or it carried an invalid message.
+  /// The other side has closed the connection, or the connection has failed or carried an invalid
+  /// message.
   void on_close(Link link, const std::string& reason, Time now);
-  /// kolorun has got this signal, which agents pass on. A signal that ends programs ends the job.
+  /// kolorun has received this signal. The agents forward it to their processes; SIGINT, SIGTERM
+  /// and SIGHUP also end the job.
   void on_signal(int number, Time now);
-  /// The hosts of this name leave at the next commit, as if their agents had said so.
+  /// Hosts with this name leave at the next commit, as if their agents had announced it.
   void remove_host(const std::string& host, const std::string& reason, Time now);
-  /// The hosts of this name stay after all, if they have not left.
+  /// Hosts with this name stay after all, unless they have already left.
   void keep_host(const std::string& host, Time now);
-  /// Ends the job, which cannot succeed.
+  /// Ends the job because it cannot succeed.
   void end(int status, const std::string& reason, Time now);
-  /// Does what is due. Nothing is due before `next_time`.
+  /// Handles all timeouts that are due. None is due before `next_time`.
   void on_time(Time now);
   [[nodiscard]] std::optional<Time> next_time() const;
 
-  /// The actions to carry out, in this order.
+  /// Returns the actions that the caller must carry out, in order.
   [[nodiscard]] std::vector<Action> take() { return actions_.take(); }
 
   [[nodiscard]] bool finished() const { return outcome_.is_finished(); }
   [[nodiscard]] GenerationNumber generation() const { return generation_.number(); }
 
  private:
-  /// Whether a loss counts against the host of the process.
+  /// Tells whether a loss starts a cooldown of the process's host.
   enum class Fault : std::uint8_t { none, own };
 
   // server.cpp: connections, agents and messages

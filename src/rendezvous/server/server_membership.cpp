@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the server that decides who is lost, who is in the next generation, and when the job
-// is over.
+// The half of the server that decides which processes are lost, which are in the next generation,
+// and when the job is over.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   if (const auto end = outcome_.end_as(process)) finish(*end);
 }
 
-/// Ranks that keep the others waiting for too long are lost.
+/// Declares ranks lost that keep the others waiting for too long.
 void Server::end_late(Time now) {
   for (Process* const late : generation_.late_in_calls(now))
     lose(*late, "it did not take part in the start of the session", Fault::own, now);
@@ -70,7 +70,7 @@ void Server::on_time(Time now) {
                              std::chrono::duration<double>(options_.lease).count()),
                  now);
     }
-    // A child of the process may still have its connection.
+    // Judge exited processes whose connection stays open, perhaps because a child inherited it.
     for (const ProcessId id : processes_.take_overdue(now))
       if (Process* const process = processes_.find(id)) judge_exit(*process, now);
     end_late(now);
@@ -114,7 +114,7 @@ void Server::meet(Time now) {
   if (generation() == 0 ? !first_generation_is_due(now) : !generation_.all_have_come()) return;
   Generation::Candidates all = candidates();
   if (generation() > 0 && all.survivors.empty()) {
-    generation_.end_meeting();  // all members have done their part
+    generation_.end_meeting();  // all members have finished their part
     return;
   }
   if (state_is_lost(all.survivors))
@@ -151,9 +151,10 @@ bool Server::first_generation_is_due(Time now) {
   return false;
 }
 
-/// A member may lack the last commit, but not more: otherwise it has joined lately, and has no
-/// state to continue from. If the missing commit is the first one, the others have not received it
-/// from rank 0 yet, and another rank begins.
+/// True if no survivor has the job's state. A member may lack the newest commit, but not more. A
+/// process that lacks more has joined recently and has no state to continue from. If the missing
+/// commit is the first one, the survivors have not received it from rank 0 yet, and one of them
+/// starts over.
 bool Server::state_is_lost(const std::vector<Process*>& survivors) const {
   std::uint64_t newest = 0;
   for (const Process* const process : survivors) newest = std::max(newest, process->commit);
@@ -164,14 +165,14 @@ Generation::Candidates Server::candidates() {
   return generation_.candidates(!outcome_.is_ending() || generation() == 0);
 }
 
-/// Leaves out processes of hosts that leave the job, unless the others are too few without them, or
-/// have no state to continue from.
+/// Removes the processes on hosts that leave the job, unless the remaining ones are too few or have
+/// no state to continue from.
 void Server::dismiss_removed(Generation::Candidates& all, Time now) {
   if (!generation_.can_do_without_removed()) return;
   for (std::vector<Process*>* const list : {&all.survivors, &all.newcomers})
     std::erase_if(*list, [&](Process* process) {
       if (!hosts_.is_removed(*process)) return false;
-      // The process is in no generation: the last one ended in good order.
+      // Take the process out of its generation first, since this is no loss that breaks it.
       processes_.move(*process, Stage::greeted);
       if (process->link) {
         actions_.send(*process->link, End{0, "this host is removed from it"});
@@ -182,12 +183,12 @@ void Server::dismiss_removed(Generation::Candidates& all, Time now) {
     });
 }
 
-/// Ends the job if no more candidates will come.
+/// True if the next generation has enough candidates. If not and no more can come, ends the job.
 bool Server::has_enough(std::size_t candidates) {
   if (candidates >= static_cast<std::size_t>(options_.min_np) || outcome_.only_completes())
     return true;
   const bool may_grow = generation() == 0 || (options_.elastic && !outcome_.is_ending());
-  // The job ends as the lost process has, which its agent will report.
+  // Otherwise wait for the agent's report about the lost process, whose exit status ends the job.
   if (!may_grow && !outcome_.awaits_first_loss())
     finish(
         {1, fmt::format("{} ranks are left, and the job needs {}", candidates, options_.min_np)});
@@ -201,7 +202,7 @@ std::optional<Time> Server::announcement_time() const {
 
 // ---- the end of the job ----
 
-/// An agent whose host leaves the job may end once it has no processes.
+/// Ends agents without processes on hosts that leave the job, and ends the job if it is over.
 void Server::conclude() {
   if (finished() || !processes_.is_dirty()) return;
   for (const Link link : hosts_.idle_removed()) {
@@ -221,7 +222,8 @@ void Server::finish(const Finish& finish) {
   if (finished()) return;
   outcome_.note_finished();
   generation_.stop();
-  // The caller, which watches the agents, knows that the job is over before they end.
+  // Tell the caller first: it watches the agents, and must know that the job is over before they
+  // end.
   actions_.finish(finish);
   connections_.send_to_admitted(std::make_shared<const Message>(End{finish.status, finish.reason}));
 }

@@ -10,20 +10,20 @@
 
 namespace kolo::internal::rendezvous {
 
-/// Time since the server started.
+/// The time since the server started.
 using Time = std::chrono::nanoseconds;
 
 struct ServerOptions {
   Secret secret{};
-  std::string version{};   // of Kolo; the server refuses other versions
+  std::string version{};   // Kolo's version; the server refuses others
   std::string job{};       // the job that agents must name
-  int np = 1;              // ranks of the first generation
+  int np = 1;              // number of ranks in the first generation
   int min_np = 1;          // the job does not continue with fewer ranks
   int max_np = 1;          // the server does not start more ranks
   bool elastic = false;    // false: one lost process ends the job, and min_np and max_np equal np
   bool has_agents = true;  // false: np processes connect by themselves, each with a wanted rank
   Time hello_timeout = std::chrono::seconds(5);
-  Time start_timeout = std::chrono::seconds(600);       // until the first generation
+  Time start_timeout = std::chrono::seconds(600);       // from the start to the first generation
   Time elastic_timeout = std::chrono::seconds(600);     // from a loss to the next generation
   Time collective_timeout = std::chrono::seconds(600);  // from a call's first rank to its last
   Time lease = std::chrono::seconds(10);        // an agent that is silent for this long is lost

@@ -6,7 +6,8 @@
 namespace kolo::internal::rendezvous {
 namespace {
 
-// Each waiting rank first learns of the stall, and then reports for whom it waits.
+// After the first report, the other waiting ranks need time to learn of the stall and to report the
+// ranks for which they wait.
 constexpr std::chrono::seconds patience_for_reports{2};
 
 }  // namespace
@@ -27,10 +28,10 @@ StallJudge::Guilt StallJudge::guilt_of(const Process* process) const {
   return process->stage == Stage::member ? Guilt::silent : Guilt::present;
 }
 
-/// All suspects of the worst guilt are to blame. But if all suspects wait for each other, only one
-/// is: the suspect for which most ranks wait, and of several such the one with the highest rank. If
-/// the generation has lost a member, ranks may have waited for that member, so only silent suspects
-/// are to blame.
+/// Blames all suspects with the worst guilt. If all suspects wait for each other, only one of them
+/// is blamed: the suspect for which most ranks wait, and among several the one with the highest
+/// rank. If the generation has lost a member, ranks may have waited for that member, so only silent
+/// suspects are blamed.
 std::vector<StallJudge::Verdict> StallJudge::judge(const ProcessTable& processes, bool has_lost) {
   Guilt worst = Guilt::none;
   for (const auto& [id, suspect] : suspects_) worst = std::min(worst, guilt_of(processes.find(id)));

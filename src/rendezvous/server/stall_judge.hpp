@@ -25,19 +25,20 @@ class StallJudge {
 
   /// `reporter` waits for `suspect`.
   void report(ProcessId reporter, ProcessId suspect, const std::string& reason, Time now);
-  /// When all reports should have come; none without reports.
+  /// The time by which all reports should have arrived; none without reports.
   [[nodiscard]] std::optional<Time> judged_at() const { return judged_at_; }
-  /// The processes to blame. Forgets all reports. `has_lost`: the generation has lost a member.
+  /// Returns the processes to blame, and forgets all reports. `has_lost`: the generation has lost a
+  /// member.
   [[nodiscard]] std::vector<Verdict> judge(const ProcessTable& processes, bool has_lost);
   void clear() { *this = {}; }
 
  private:
-  /// The most guilty first.
+  /// Ordered from the most to the least guilty.
   enum class Guilt : std::uint8_t {
-    silent,   // it sends no report, and does not join the next generation
-    present,  // it joins, and waits for no process
-    waiting,  // it waits for others
-    none,     // it is lost already, or no longer needed
+    silent,   // sends no report and does not join the next generation
+    present,  // joins the next generation, and waits for no process
+    waiting,  // waits for other processes
+    none,     // already lost, or no longer needed
   };
   struct Suspect {
     std::set<ProcessId> reporters{};

@@ -19,13 +19,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For a last message to arrive.
+// The socket of a closing connection stays open for this time, so that its last message can arrive.
 constexpr Time patience_to_close = 5s;
-// Agents end their processes first, and report that by closing their connections.
+// After the end of the job, agents have this time to end their processes and close their
+// connections.
 constexpr Time patience_to_end = 15s;
-// Those that have come are served before more are taken.
+// A limit per pass, so that existing connections are served before more are accepted.
 constexpr int max_accepts = 64;
-// Without descriptors for more connections, the next attempt to accept one.
+// The delay before the next attempt to accept a connection if no descriptors are left.
 constexpr int retry_ms = 100;
 
 void signal_event(int event) {
@@ -61,7 +62,7 @@ void TcpServer::call(std::function<void(Server&, Time)> what) {
   signal_event(wake_.get());
 }
 
-/// False if it is to stop.
+/// Makes the calls of other threads. False if the server is to stop.
 bool TcpServer::take_calls() {
   std::uint64_t count = 0;
   if (::read(wake_.get(), &count, sizeof count) != sizeof count) return true;
@@ -98,7 +99,8 @@ JobEnd TcpServer::run() {
   return *end_;
 }
 
-// Without a stop, it is called every eighth of `silence_` at least.
+// `run` calls this at least every `silence_ / 8`. So a gap of more than `silence_ / 4` means that
+// this process was stopped.
 Time TcpServer::now() {
   const Clock::time_point now = Clock::now();
   const Time gap = now - std::exchange(looked_, now);
@@ -115,7 +117,7 @@ int TcpServer::milliseconds_to_wait() {
   for (const auto& [link, client] : clients_)
     if (client.closing) consider(client.until);
   if (!accepts_) consider(now() + std::chrono::milliseconds(retry_ms));
-  // Not for long, so that `now` notices when it took longer.
+  // Bound the wait, so that `now` can tell a wait from a stop of this process.
   const auto most = std::chrono::ceil<std::chrono::milliseconds>(silence_ / 8).count();
   if (!next) return static_cast<int>(most);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now()).count();
@@ -152,7 +154,7 @@ void TcpServer::accept_all() {
     const std::string from = transport::peer_name(socket.get());
     const Link link = ++last_link_;
     clients_.emplace(link, Client{.connection = MessageStream(std::move(socket), max_handshake)});
-    // Its proof may have come meanwhile.
+    // Read the messages of the connection that is to be closed, since its proof may have arrived.
     if (const auto evicted = server_.next_evicted()) serve(*evicted);
     server_.on_open(link, from, now());
     carry_out();
@@ -166,7 +168,7 @@ void TcpServer::serve(Link link) {
   client.connection.write();
   client.connection.read([&](const Message& message) {
     make_calls();
-    if (client.closing) return true;  // thrown away
+    if (client.closing) return true;  // drop messages after the close
     server_.on_message(link, message, now());
     carry_out();
     return !client.closing;
@@ -190,7 +192,7 @@ void TcpServer::carry_out() {
       if (last != send->message) encoded = std::make_shared<const Bytes>(encode(*send->message));
       last = send->message;
       found->second.connection.send(encoded);
-      // A peer that is welcome may send longer messages than a stranger.
+      // An admitted peer may send longer messages than a stranger.
       if (std::holds_alternative<Welcome>(*last)) {
         found->second.welcome = true;
         found->second.connection.set_max_bytes(max_payload + max_handshake);
@@ -215,7 +217,8 @@ void TcpServer::drop_closed() {
     const Client& client = entry.second;
     if (!client.closing) return false;
     if (!client.connection.flushed() && now() < client.until) return false;
-    // Bytes that nobody reads would reset the connection, and the last message with it.
+    // Close only the sending side for now. Closing the socket with unread data would reset the
+    // connection, and the peer could lose the last message.
     ::shutdown(client.connection.descriptor(), SHUT_WR);
     return now() >= client.until;
   });

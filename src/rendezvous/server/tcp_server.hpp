@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous server on TCP.
+// Runs the rendezvous server over TCP.
 #pragma once
 
 #include <atomic>
@@ -22,27 +22,29 @@
 
 namespace kolo::internal::rendezvous {
 
-/// How a job has ended.
+/// The end of a job: its exit status, and the reason if it has failed.
 struct JobEnd {
   int status = 0;
   std::string reason{};
 };
 
-/// One thread makes and runs it; `stop`, `port`, `call` and `ended` are for any thread.
+/// One thread constructs the server and calls `run`. Any thread may call `stop`, `port`, `call` and
+/// `ended`.
 class TcpServer {
  public:
-  /// Listens from now on. `write_note` gets what people should know. Throws BackendError.
+  /// Begins to listen. `write_note` receives messages for the log. Throws BackendError.
   TcpServer(const ServerOptions& options, const transport::Endpoint& at,
             std::function<void(LogLevel, const std::string&)> write_note);
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
-  /// Until the job is over and all have been told, or `stop`.
+  /// Serves until `stop`, or until the job is over and all participants have disconnected or had
+  /// time to do so.
   JobEnd run();
   void stop();
-  /// Has that thread do this soon, if it still runs.
+  /// Makes the thread in `run` call this function soon. Does nothing once `run` has returned.
   void call(std::function<void(Server&, Time)> what);
-  /// The job is over, but agents may still end processes.
+  /// True if the job is over. Agents may still be ending processes.
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
@@ -51,17 +53,17 @@ class TcpServer {
   struct Client {
     MessageStream connection;
     bool welcome = false;
-    bool closing = false;  // once what was sent has left, or `until`
-    Time until{};
+    bool closing = false;  // messages that arrive from now on are dropped
+    Time until{};          // when the socket of a closing connection is closed
   };
 
-  /// Stands still while this process is stopped: it does not hear the others then, which is no
-  /// fault of theirs.
+  /// The time since the start. It stands still while this process is stopped, so that others do not
+  /// count as silent because this process could not hear them.
   [[nodiscard]] Time now();
   void wait();
   [[nodiscard]] bool take_calls();
-  /// Whoever ends a job and then its processes does it in this order for the server too: calls come
-  /// before what has been received since.
+  /// Makes the calls of other threads. They come before messages that were received later, so that
+  /// the server sees the end of a job before the exits of processes that its caller has ended.
   void make_calls();
   void accept_all();
   void serve(Link link);
@@ -70,20 +72,20 @@ class TcpServer {
   [[nodiscard]] int milliseconds_to_wait();
 
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point looked_ = begin_;  // at the clock, by `now`
-  Time stopped_for_{};                 // this process, by a signal or with its host
+  Clock::time_point looked_ = begin_;  // when `now` last read the clock
+  Time stopped_for_{};                 // the time for which this process or its host was stopped
   Time silence_;
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
   node::FileDescriptor listener_;
   node::NotInherited not_inherited_{listener_.get()};
   std::uint16_t port_;
-  node::FileDescriptor wake_;  // readable if there are calls, or it is to stop
+  node::FileDescriptor wake_;  // readable if there are calls, or the server is to stop
   std::mutex mutex_{};
   // Guarded by the mutex:
   bool stopped_ = false;
   std::vector<std::function<void(Server&, Time)>> calls_{};
-  // By one thread:
+  // Used only by the thread in `run`:
   Link last_link_ = 0;
   std::map<Link, Client> clients_{};
   std::optional<JobEnd> end_{};
