@@ -130,6 +130,18 @@ TEST_F(ServerTest, AnAgentThatComesAgainReplacesTheOneOfBefore) {
   EXPECT_TRUE(receivers_of<Refusal>(server_->take()).empty());
 }
 
+TEST_F(ServerTest, AnAgentThatComesAgainInAFixedJobHearsThatTheJobIsOver) {
+  begin(false);
+  add_process(3, 1);
+  add_process(4, 2);
+  static_cast<void>(server_->take());
+  add_agent(5, "b", 12);
+  const std::vector<Action> actions = server_->take();
+  EXPECT_TRUE(server_->finished());
+  EXPECT_TRUE(receivers_of<Welcome>(actions).empty());
+  EXPECT_THAT(receivers_of<Refusal>(actions), testing::Contains(5));
+}
+
 TEST_F(ServerTest, AHostThatIsRemovedLeavesAtTheNextCommit) {
   begin(true);
   add_process(3, 1);

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "checkpoints.hpp"
-#include "kolo/training/checkpoint.hpp"
 #include "training/checkpoint/checkpoint_file.hpp"
 
 namespace kolo::internal {
@@ -37,6 +36,29 @@ TEST_F(Checkpoints, AreThereOnEveryRank) {
   EXPECT_EQ(error.fault(), CheckpointFault::incomplete);
   EXPECT_THAT(error.what(),
               HasSubstr("checkpoint-0000000007.safetensors' has no part 'optimizer'"));
+}
+
+TEST_F(Checkpoints, WithPartsThatOneRankCannotSaveAreRefusedOnEveryRank) {
+  Checkpointer checkpoints(keeping(2));
+  NamedStates per_rank{{"random", "state"}};
+  if (me_ == n_ - 1) per_rank["random"] = StateDict(ConstTensorViews{}, {{"key", "\xFF"}});
+  try {
+    checkpoints.save(7, parts(7), {.per_rank = per_rank});
+    ADD_FAILURE() << "no exception";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the per-rank parts of rank " + std::to_string(n_ - 1)));
+  }
+  EXPECT_FALSE(checkpoints.load_latest().has_value());
+  checkpoints.save(8, parts(8));
+  EXPECT_EQ(checkpoints.load_latest()->step, 8);
+}
+
+TEST_F(Checkpoints, DoNotHaveTensorsOfAReservedName) {
+  Checkpointer checkpoints(keeping(2));
+  checkpoints.save(7, parts(7));
+  const float one = 1;
+  EXPECT_THROW(checkpoints.save(8, {{"model", StateDict({{"__metadata__", one}})}}), Error);
+  EXPECT_EQ(checkpoints.load_latest()->step, 7);
 }
 
 TEST_F(Checkpoints, OfNoneIsNothing) {

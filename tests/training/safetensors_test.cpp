@@ -184,6 +184,19 @@ TEST(StateDict, OfTextComesBackAsText) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("it has the tensor 'weight'"));
   }
+  const StateDict with_metadata(ConstTensorViews{}, {{"kind", "a hook"}});
+  EXPECT_THROW((void)with_metadata.text(), InvalidArgument);
+}
+
+TEST(StateDict, HasTensorsOfTheSizeOfTheirShape) {
+  StateDict state;
+  state.tensors["a"] = {.dtype = DType::f32, .shape = Shape{2}, .bytes = std::string(8, '\0')};
+  EXPECT_EQ(state.views().at("a").elements(), 2);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{7}, std::size_t{4096}}) {
+    state.tensors["a"].bytes.assign(bytes, 'x');
+    EXPECT_THROW((void)state.views(), InvalidArgument);
+    EXPECT_THROW((void)to_safetensors(state), InvalidArgument);
+  }
 }
 
 TEST_F(SafetensorsFile, MayHaveNullForItsMetadata) {
