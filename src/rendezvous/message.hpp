@@ -214,7 +214,7 @@ struct Result {
   friend bool operator==(const Result&, const Result&) = default;
 };
 
-/// Tells rank 0 that membership is to change, so that all ranks should leave the generation at the
+/// Tells rank 0 that membership will change, so that all ranks should leave the generation at the
 /// next commit.
 struct Announcement {
   GenerationNumber generation = 0;
@@ -223,8 +223,7 @@ struct Announcement {
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-/// A process that an agent is to start. `rank` is its rank in the first generation; -1 if it joins
-/// later.
+/// A process that an agent is to start. `rank`: -1 after the first generation.
 struct Launch {
   ProcessId process = 0;
   std::int32_t rank = -1;

@@ -12,8 +12,7 @@
 
 namespace kolo::internal::transport {
 
-/// Never blocks. The stream keeps messages that the network does not take, up to a bound. Not
-/// thread-safe.
+/// Never blocks. Keeps messages that the network does not take, up to a bound. Not thread-safe.
 class FramedStream {
  public:
   struct Bounds {

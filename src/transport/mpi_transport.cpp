@@ -38,8 +38,7 @@ void MpiTransport::send(int peer, Message message) {
     backlog.awaited = true;
     backlog.later = 0;
   }
-  // Moving a message, also within the vector later, leaves its bytes in place, so MPI can read
-  // them.
+  // Moving a message, also within the vector later, leaves its bytes in place for MPI to read.
   MPI_Request& request = sends_.emplace_back(MPI_REQUEST_NULL);
   const Message& kept =
       sent_.emplace_back(Sent{std::move(message), confirms ? &backlog : nullptr}).message;

@@ -32,7 +32,7 @@ class SocketEdge {
   /// Announces that this rank no longer needs the edge. It must send nothing afterwards.
   void say_goodbye() { send(FrameKind::goodbye, {}); }
 
-  /// Closes the edge: it sends and reads nothing any more.
+  /// Closes the edge, which sends and reads nothing afterwards.
   void give_up() { stream_.close(); }
 
   /// Both return true if bytes have moved. Large amounts of data take several calls.

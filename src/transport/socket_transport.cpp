@@ -25,8 +25,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 /// The time since the peer's kernel last acknowledged data. A kernel acknowledges even if the
-/// process that owns the connection is stopped, so this separates dead hosts from stopped
-/// processes.
+/// process that owns the connection is stopped, so this tells dead hosts from stopped processes.
 nanoseconds ask_kernel(int socket) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -87,6 +86,7 @@ bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& rec
     watch_for_room(peer);
   }
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return moved;
+  // An edge closes only after all its data was read, so a loss is never reported ahead of messages.
   moved |= peer.edge.read(receive);
   peer.received_at = options_.now();
   peer.reported = false;

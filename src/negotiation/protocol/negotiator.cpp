@@ -91,13 +91,13 @@ void Negotiator::on_message(int peer, MessageBody message, std::span<const std::
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
-  // A child cannot know more removals than its parent: it learns of them from the parent's log.
+  // A child cannot know more removals than its parent, from which it receives the log.
   if (report->removals > cache_.removals()) throw ProtocolError("a message of a removal to come");
   drop_freed_slots(*report, cache_);
   report->slots.for_each([&](CacheSlot slot) {
     if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
   });
-  // A child cannot know a later plan than its parent: it learns of plans from the parent's log.
+  // A child cannot know a later plan than its parent, from which it receives the log.
   if (report->epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
   // The sender withdrew these operations when it learned of the plan, and submits them again.
   if (report->epoch < replay_.epoch()) withdraw_world(*report, cache_);
@@ -249,8 +249,7 @@ void Negotiator::report_late_operations() {
 }
 
 void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
-  // Only the first `max_answers` are sent, so ranks that have submitted none of the keys come
-  // first.
+  // Put ranks first that have submitted none of the keys, since only `max_answers` are sent.
   std::stable_partition(statuses.begin(), statuses.end(), [&](const RankStatus& status) {
     return std::ranges::none_of(questions, [&](const Key& key) { return status.lists(key); });
   });

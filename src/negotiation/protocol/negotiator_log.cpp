@@ -249,8 +249,7 @@ void Negotiator::begin_plan_if_due() {
 }
 
 /// Every rank withdraws its pending operations of the world and submits them to the plan, like all
-/// later operations. Reports that are still under way do not count, since they carry an earlier
-/// epoch.
+/// later operations. Reports still under way do not count, since they carry an earlier epoch.
 void Negotiator::apply(const PlanEntry& entry, std::uint64_t sequence) {
   // The number of a batch counts the log entries and plan batches before it. All ranks run the same
   // batches of a plan, and apply no log entry within a plan. So the numbers agree on all ranks and

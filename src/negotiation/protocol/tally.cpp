@@ -73,8 +73,7 @@ std::vector<Readiness> Tally::join(int rank) {
   expected_ = below_.without(joined_);
   std::vector<Readiness> complete;
   for (auto pending = pending_.begin(); pending != pending_.end();) {
-    // Without this check, a key that is known only from a Lag would be returned without
-    // submissions.
+    // A key that is known only from a Lag has count 0 and no submissions to return.
     if (pending->second.count > 0 && is_complete(pending->second)) {
       complete.push_back(std::move(pending->second.so_far));
       pending = pending_.erase(pending);

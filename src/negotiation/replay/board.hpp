@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board on which each rank publishes its progress with a plan, in memory that all ranks can
-// read.
+// The board on which each rank publishes its progress with a plan. All ranks can read it.
 #pragma once
 
 #include <cstdint>

@@ -124,6 +124,8 @@ std::optional<std::vector<PlanItem>> Planner::compare() const {
     item.descriptor.step += stride;
     return true;
   };
+  // Unnamed operations need consecutive numbers in both cycles. Only then do their numbers grow by
+  // `numbered` in each pass, so that a plan can predict them.
   for (std::size_t i = 0; i < now.size(); ++i) {
     const Operation& earlier = previous_.operations[before[i]];
     if (current_.operations[now[i]].key.number != earlier.key.number + numbered ||

@@ -23,7 +23,7 @@ class Planner {
  public:
   /// The next entry of the log is a batch of the world in which all ranks take part.
   void see(const BatchEntry& batch, const ResponseCache& cache, TimePoint now);
-  /// The next entry of the log is anything else.
+  /// The next entry of the log is of any other kind, so that the current cycle is broken.
   void interrupt();
 
   /// The plan for the next passes, if the log has just completed enough equal cycles in a row: two

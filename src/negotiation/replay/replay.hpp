@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repeats an agreed cycle of batches without messages. Each rank publishes its progress in one
-// word.
+// Repeats an agreed cycle of batches without messages. A rank publishes its progress in one word.
 #pragma once
 
 #include <chrono>

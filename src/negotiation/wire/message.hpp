@@ -26,8 +26,7 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// The maximum number of variants of a key. Further variants are sent without descriptors, as ranks
-/// only.
+/// The maximum number of variants of a key. Further variants are sent as ranks only.
 inline constexpr std::size_t max_variants = 8;
 
 /// Every member of the set below the sender has submitted `key` or has joined. More than one

@@ -30,8 +30,7 @@ struct Note {
   LogLevel level;
   std::string text;
 };
-/// The job is over. Its agents and processes may remain connected for a while until they have
-/// ended.
+/// The job is over. Agents and processes may remain connected until they have ended.
 struct Finish {
   int status;
   std::string reason;

@@ -73,7 +73,7 @@ void Connections::admit(Link link, Role role, ProcessId process) {
 
 void Connections::turn_away(Link link, const Refusal& refusal, Time now) {
   const Peer& peer = peers_.at(link);
-  // An agent that may try again does so many times, so log only its first refusal.
+  // An agent that may retry does so many times, so log only its first refusal.
   const bool is_news = refusal.retry == Time{} || put_off_.insert(peer.hello->process).second;
   if (is_news) note_refusal(peer.from, refusal.reason, now);
   actions_.send(link, refusal);

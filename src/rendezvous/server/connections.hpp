@@ -25,8 +25,7 @@ struct Peer {
   ProcessId process = 0;
 };
 
-/// Bounds the number of strangers and the time that they may take, so that they cannot exhaust the
-/// server.
+/// Bounds the number of strangers and their time, so that they cannot exhaust the server.
 class Connections {
  public:
   /// `random` draws the nonces. The options and actions outlive this object.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log lines about refused connections. Their rate is limited, so that a port scan cannot fill the
-// log.
+// Log lines about refused connections. They are limited, so that a port scan cannot fill the log.
 #pragma once
 
 #include <fmt/format.h>

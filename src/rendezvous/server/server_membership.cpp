@@ -222,8 +222,7 @@ void Server::finish(const Finish& finish) {
   if (finished()) return;
   outcome_.note_finished();
   generation_.stop();
-  // Tell the caller first: it watches the agents, and must know that the job is over before they
-  // end.
+  // Tell the caller first: it watches the agents, and must know that the job is over first.
   actions_.finish(finish);
   connections_.send_to_admitted(std::make_shared<const Message>(End{finish.status, finish.reason}));
 }

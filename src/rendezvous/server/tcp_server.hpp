@@ -28,7 +28,7 @@ struct JobEnd {
   std::string reason{};
 };
 
-/// One thread constructs the server and calls `run`. Any thread may call `stop`, `port`, `call` and
+/// One thread constructs and runs the server. Any thread may call `stop`, `port`, `call` and
 /// `ended`.
 class TcpServer {
  public:
