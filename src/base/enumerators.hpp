@@ -9,8 +9,9 @@
 
 namespace kolo::internal {
 
-/// The last enumerator of an enumeration whose values are 0, 1, 2 and so on. An internal enumeration
-/// declares it as an alias, `last`; a public one has a specialization here, DType in dtype.hpp.
+/// The last enumerator of an enumeration whose values are 0, 1, 2 and so on. An internal
+/// enumeration declares it as an alias, `last`; a public one has a specialization here, DType in
+/// dtype.hpp.
 template <typename Enumeration>
 inline constexpr Enumeration last_enumerator = Enumeration::last;
 
