@@ -41,7 +41,7 @@ Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
 /// A made-up rank: what it does goes into a record.
 class Rank {
  public:
-  explicit Rank(int rank, std::size_t events = 1000)
+  explicit Rank(int rank, std::int64_t events = 1000)
       : rank_(rank),
         recorder_({.flight_recorder = events}, {.session = 7, .rank = rank, .size = ranks}) {}
 
