@@ -41,8 +41,8 @@ void expect_refused(Body body, const std::string& why) {
 
 TEST(RendezvousWire, ValuesThatNobodyMeansAreRefused) {
   const Bytes nonce(nonce_bytes);
-  expect_refused(Hello{.nonce = Bytes(3)}, "without a number");
-  expect_refused(Challenge{.nonce = Bytes(3), .proof = Bytes(proof_bytes)}, "without a number");
+  expect_refused(Hello{.nonce = Bytes(3)}, "without a nonce");
+  expect_refused(Challenge{.nonce = Bytes(3), .proof = Bytes(proof_bytes)}, "without a nonce");
   expect_refused(Challenge{.nonce = nonce, .proof = Bytes(3)}, "another length");
   expect_refused(Proof{.proof = Bytes(proof_bytes + 1)}, "another length");
   expect_refused(Hello{.nonce = nonce, .host = std::string(max_name + 1, 'x')}, "a name");
