@@ -77,7 +77,7 @@ TEST_F(Int8, MakesBlocksThatAreNotFiniteNanAndKeepsTheirErrors) {
   DistributedOptimizer optimizer(model_, {.hook = hook});
   if (n_ == 1) return;
   const auto errors = [&] {
-    return decode_vectors("kolo.int8.1", hook->per_rank_state()).at(".large");
+    return vectors_of("kolo.int8.1", hook->per_rank_state()).at(".large");
   };
   fill_randomly(0);
   optimizer.step();
