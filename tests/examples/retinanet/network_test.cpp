@@ -223,7 +223,7 @@ TEST(Torchvision, HasTheSameFeatures) {
   const torch::NoGradGuard no_grad;
   RetinaNet network(NetworkOptions{.channels = 16, .head_layers = 0, .pretrained = true});
   network->load_backbone(std::filesystem::path(folder) / "resnet50.safetensors");
-  const kolo::Safetensors made =
+  const kolo::StateDict made =
       kolo::load_safetensors(std::filesystem::path(folder) / "features.safetensors");
   const auto features = network->features(kolo::to_tensor(made.tensors.at("image")));
   for (std::size_t i = 0; i < features.size(); ++i) {
