@@ -55,6 +55,11 @@ ClientOptions options_without_server(const ServerlessJob& job) {
           }};
 }
 
+/// Here, so that the type of the thread's function does not leave the shared library.
+std::thread run_on_thread(rendezvous::TcpServer& server) {
+  return std::thread([&server] { server.run(); });
+}
+
 }  // namespace
 
 /// The rendezvous server of rank 0, on a thread of its own. If all ranks are on one host, it
@@ -74,7 +79,7 @@ class JobMembership::OwnServer {
     sigset_t before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { server_.run(); });
+    thread_ = run_on_thread(server_);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~OwnServer() {
