@@ -108,7 +108,7 @@ struct FabricDomain {
 struct FabricEvent {
   std::uint32_t kind = 0;
   fid* object = nullptr;
-  Info info{};                         // of a call
+  Info info{};                         // describes a call
   std::vector<std::byte> handshake{};  // the other side's message, if there is one
   std::string error{};                 // the object has failed
 };

@@ -21,7 +21,7 @@ namespace kolo::internal::node {
 struct Caches {
   static constexpr int max_processors = 1024;  // higher numbers are left out
 
-  std::int64_t bytes = 0;                                     // of each cache; 0 if not known
+  std::int64_t bytes = 0;                                     // size per cache; 0 if not known
   std::array<std::uint64_t, max_processors / 64> known_by{};  // each cache's first processor: bits
 
   void add(int first_processor);

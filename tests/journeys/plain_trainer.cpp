@@ -235,7 +235,7 @@ class PlainTrainer : public Trainer {
 
   TrainerArguments arguments_;
   Gradients gradients_;
-  campaign::Random random_;  // of this rank
+  campaign::Random random_;  // differs between ranks
   Sgd sgd_;
   std::optional<DistributedOptimizer<Sgd>> optimizer_{};
   std::optional<ShardedOptimizer<Sgd>> sharded_{};

@@ -31,7 +31,7 @@ class Violation : public std::runtime_error {
 };
 
 struct Options {
-  std::uint64_t seed = 0;  // of the first program; the others follow
+  std::uint64_t seed = 0;  // seeds the first program; the others follow
   std::uint64_t runs = std::numeric_limits<std::uint64_t>::max();
   double seconds = std::numeric_limits<double>::infinity();
 };

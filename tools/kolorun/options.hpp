@@ -37,7 +37,7 @@ struct Joining {
 struct Options {
   rendezvous::ServerOptions server{};
   std::optional<transport::Endpoint> rendezvous{};  // none: all processes are on this host
-  int slots = 1;                                    // of this host
+  int slots = 1;                                    // on this host
   std::vector<Host> hosts{};                        // on which agents are to be started
   std::string discovery_script{};                   // prints them
   std::vector<std::string> rsh{};                   // by this command
