@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "base/operation_types.hpp"
+#include "base/descriptor.hpp"
 
 namespace diagnose {
 namespace {
