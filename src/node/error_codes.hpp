@@ -2,15 +2,25 @@
 // Error codes of the operating system and of MPI as exceptions.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <string>
+#include <system_error>
+
+#include "kolo/error.hpp"
 
 namespace kolo::internal::node {
 
 /// The operating system's text for an error number.
-[[nodiscard]] std::string error_text(int error);
+[[nodiscard]] inline std::string error_text(int error) {
+  return std::generic_category().message(error);
+}
 
 /// Throws BackendError with the failed call and the text of errno.
-[[noreturn]] void throw_system_error(const char* doing);
+[[noreturn]] inline void throw_system_error(const char* doing) {
+  throw BackendError(fmt::format("{} failed: {}", doing, error_text(errno)));
+}
 
 /// Throws BackendError if `code` is not MPI_SUCCESS. `doing` is the call that returned it, such as
 /// "MPI_Iallreduce". The communicator must return errors (MPI_ERRORS_RETURN), or MPI ends the

@@ -2,11 +2,18 @@
 // A lock between the processes of a host.
 #pragma once
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "node/file_descriptor.hpp"
 #include "node/not_inherited.hpp"
 
@@ -23,8 +30,26 @@ class HostLock {
   /// Holds the lock as long as it lives. A child that is forked meanwhile does not hold it.
   class Guard {
    public:
-    explicit Guard(HostLock& lock);
-    ~Guard();
+    explicit Guard(HostLock& lock) {
+      const Clock::time_point begin = Clock::now();
+      if (begin.time_since_epoch().count() < lock.paused_until_) return;
+      file_ = FileDescriptor(::open(lock.path_.c_str(), O_RDONLY | O_CLOEXEC));
+      if (!file_.valid()) return;
+      // A forked child that inherits the descriptor would keep the lock of a parent that is killed.
+      not_inherited_ = NotInherited(file_.get());
+      for (;;) {
+        holds_ = ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0;
+        if (holds_ || (errno != EWOULDBLOCK && errno != EINTR)) return;
+        if (Clock::now() - begin >= lock.patience_) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      lock.give_up();
+    }
+    ~Guard() {
+      // Unlock explicitly: closing the descriptor does not, if a child has a copy of it
+      // nevertheless.
+      if (holds_) ::flock(file_.get(), LOCK_UN);
+    }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
@@ -40,7 +65,17 @@ class HostLock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void give_up();
+  void give_up() {
+    paused_until_ = (Clock::now() + pause_).time_since_epoch().count();
+    if (warned_.exchange(true)) return;
+    log(LogLevel::warning,
+        fmt::format(
+            "another process has held the lock of {} for {} s, so this rank reserves memory "
+            "without it: if the ranks together reserve more than is available, the kernel "
+            "kills one of them. `lslocks` names the process; terminate it, or let it unlock "
+            "the file",
+            path_, std::chrono::duration<double>(patience_).count()));
+  }
 
   std::string path_;
   std::chrono::nanoseconds patience_;

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node/error_codes.hpp"
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <array>
 #include <string_view>
-
-#include "kolo/error.hpp"
 
 namespace kolo::internal::node {
 

@@ -2,18 +2,60 @@
 // Identifies the machine of a process, to find out which processes share one.
 #pragma once
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstdint>
+#include <fstream>
+#include <functional>
+#include <optional>
 #include <string>
 
 namespace kolo::internal::transport {
+namespace detail {
+
+/// Identifies a kernel namespace; none if it is hidden from this process.
+[[nodiscard]] inline std::optional<std::string> name_of_namespace(const char* path) {
+  struct ::stat space {};
+  if (::stat(path, &space) != 0) return std::nullopt;
+  return fmt::format("{} {}", space.st_dev, space.st_ino);
+}
+
+/// Identifies the running kernel by its boot ID, together with the network namespace; none if
+/// either is hidden from this process.
+[[nodiscard]] inline std::optional<std::string> name_of_network() {
+  std::string boot;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  const auto space = name_of_namespace("/proc/self/ns/net");
+  if (!std::getline(file, boot) || !space) return std::nullopt;
+  return boot + " " + *space;
+}
+
+}  // namespace detail
 
 /// This host's name.
-[[nodiscard]] std::string host_name();
+[[nodiscard]] inline std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
 /// Processes with the same name can share memory: they run on the same kernel, in the same network
 /// and PID namespaces. If these are hidden from this process, the name is unique to the process.
-[[nodiscard]] std::string machine_name();
+[[nodiscard]] inline std::string machine_name() {
+  const auto network = detail::name_of_network();
+  const auto processes = detail::name_of_namespace("/proc/self/ns/pid");
+  if (!network || !processes) return fmt::format("{} {}", host_name(), ::getpid());
+  return *network + " " + *processes;
+}
+
 /// Processes with the same number share the loopback interface: they run on the same kernel, in the
 /// same network namespace. 0 if these are hidden from this process.
-[[nodiscard]] std::uint64_t loopback_number();
+[[nodiscard]] inline std::uint64_t loopback_number() {
+  const auto network = detail::name_of_network();
+  return network ? std::hash<std::string>()(*network) : 0;
+}
 
 }  // namespace kolo::internal::transport
