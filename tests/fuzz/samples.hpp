@@ -2,7 +2,7 @@
 // Parts of messages with a value in every field.
 #pragma once
 
-#include "negotiation/wire/status.hpp"
+#include "negotiation/wire/message.hpp"
 
 namespace kolo::internal::fuzz {
 

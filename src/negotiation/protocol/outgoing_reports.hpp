@@ -14,10 +14,27 @@ namespace kolo::internal::negotiation {
 
 /// Removes slots that were freed after the report was made. They stood for keys of a removed set,
 /// and may belong to other keys by now.
-void drop_freed_slots(ReadinessReport& report, const ResponseCache& cache);
+inline void drop_freed_slots(ReadinessReport& report, const ResponseCache& cache) {
+  if (report.removals == cache.removals()) return;
+  CacheSlotSet others;
+  report.slots.for_each([&](CacheSlot slot) {
+    if (!cache.was_freed_after(slot, report.removals)) others.insert(slot);
+  });
+  report.slots = std::move(others);
+}
 
 /// Removes joins and everything about operations of the world: a plan takes them over.
-void withdraw_world(ReadinessReport& report, const ResponseCache& cache);
+inline void withdraw_world(ReadinessReport& report, const ResponseCache& cache) {
+  const auto of_world = [](const auto& one) { return one.key.set == world_set; };
+  report.joins.clear();
+  std::erase_if(report.ready, of_world);
+  std::erase_if(report.lags, of_world);
+  CacheSlotSet others;
+  report.slots.for_each([&](CacheSlot slot) {
+    if (!of_world(cache[slot])) others.insert(slot);
+  });
+  report.slots = std::move(others);
+}
 
 /// Usually a single report. A join may need a second one, since the parent handles the joins of a
 /// report before its operations.
@@ -44,16 +61,41 @@ class OutgoingReports {
     Readiness readiness;
     std::optional<CacheSlot> slot;
   };
-  void add_join(int rank, std::vector<Completed> completed);
+  /// Adds a join and the operations that it has completed, in an order that the parent can count.
+  /// The parent must count all earlier submissions of a rank before it counts the rank as joined,
+  /// so readiness in full goes into an earlier report. The bit of a slot stands only for ranks that
+  /// have not joined, so it goes into the same report as the join; the key cannot complete above
+  /// without it.
+  void add_join(int rank, std::vector<Completed> completed) {
+    for (Completed& one : completed)
+      if (!one.slot) current().ready.push_back(std::move(one.readiness));
+    if (!current().slots.empty() || !current().ready.empty()) reports_.emplace_back();
+    current().joins.push_back(rank);
+    for (const Completed& one : completed)
+      if (one.slot) current().slots.insert(*one.slot);
+  }
 
   /// Removes the set from the cache, and its slots from the reports.
-  void remove(SetId set, ResponseCache& cache);
+  void remove(SetId set, ResponseCache& cache) {
+    // The reports were made before this removal, so slots that it frees are dropped from them.
+    for (ReadinessReport& report : reports_) report.removals = cache.removals();
+    cache.remove(set);
+    for (ReadinessReport& report : reports_) drop_freed_slots(report, cache);
+  }
   void withdraw(const ResponseCache& cache) {
     for (ReadinessReport& report : reports_) withdraw_world(report, cache);
   }
 
   /// Removes all reports and returns those that are not empty, marked with these numbers.
-  [[nodiscard]] std::vector<ReadinessReport> take(std::uint64_t epoch, std::uint64_t removals);
+  [[nodiscard]] std::vector<ReadinessReport> take(std::uint64_t epoch, std::uint64_t removals) {
+    std::vector<ReadinessReport> taken = std::exchange(reports_, {});
+    std::erase_if(taken, [](const ReadinessReport& report) { return report.empty(); });
+    for (ReadinessReport& report : taken) {
+      report.epoch = epoch;
+      report.removals = removals;
+    }
+    return taken;
+  }
 
  private:
   std::vector<ReadinessReport> reports_{};

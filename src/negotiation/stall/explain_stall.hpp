@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "negotiation/wire/message.hpp"
-#include "negotiation/wire/status.hpp"
 
 namespace kolo::internal::negotiation {
 

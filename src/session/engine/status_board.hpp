@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "negotiation/wire/status.hpp"
+#include "negotiation/wire/message.hpp"
 #include "node/doorbell.hpp"
 #include "node/status_page.hpp"
 
