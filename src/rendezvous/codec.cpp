@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verifier of FlatBuffers checks offsets, but not values. So each value is checked where it is
 // read, and later code can rely on it.
-#include "rendezvous/codec.hpp"
-
-#include <flatbuffers/flatbuffers.h>
+#include "rendezvous/message.hpp"
 
 #include <algorithm>
 #include <string>
@@ -11,14 +9,62 @@
 #include <utility>
 
 #include "base/enumerators.hpp"
-#include "rendezvous/layout.hpp"
+#include "base/flatbuffer_codec.hpp"
+#include "rendezvous_generated.h"
 
 namespace kolo::internal::rendezvous {
+
+// The correspondence between the structs of message.hpp and the tables of rendezvous.fbs, with one
+// overload per struct. Reading and writing both follow these lists, so that neither side can forget
+// a field. Only the return types are used, so the overloads are never defined.
+
+auto layout_of(const Hello*)
+    -> Fields<wire::Hello, &Hello::nonce, &Hello::role, &Hello::process, &Hello::host,
+              &Hello::machine, &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version,
+              &Hello::job>;
+auto layout_of(const Proof*) -> Fields<wire::Proof, &Proof::proof>;
+auto layout_of(const Challenge*) -> Fields<wire::Challenge, &Challenge::nonce, &Challenge::proof>;
+auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
+auto layout_of(const Contribution*) -> Fields<wire::Contribution, &Contribution::generation,
+                                              &Contribution::sequence, &Contribution::payload>;
+auto layout_of(const Begun*) -> Fields<wire::Begun, &Begun::generation>;
+auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generation>;
+auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
+auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
+auto layout_of(const FailureReport*)
+    -> Fields<wire::FailureReport, &FailureReport::generation, &FailureReport::ranks,
+              &FailureReport::reason, &FailureReport::stalled>;
+auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
+auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
+auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
+auto layout_of(const Welcome*)
+    -> Fields<wire::Welcome, &Welcome::lease, &Welcome::process, &Welcome::elastic>;
+auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry>;
+auto layout_of(const Member*) -> Fields<wire::Member, &Member::process, &Member::host,
+                                        &Member::machine, &Member::pid, &Member::commit>;
+auto layout_of(const Roster*) -> Fields<wire::Roster, &Roster::generation, &Roster::members>;
+auto layout_of(const Interruption*) -> Fields<wire::Interruption, &Interruption::generation,
+                                              &Interruption::ranks, &Interruption::reason>;
+auto layout_of(const Payload*) -> Fields<wire::Payload, &Payload::bytes>;
+auto layout_of(const Result*)
+    -> Fields<wire::Result, &Result::generation, &Result::sequence, &Result::payloads>;
+auto layout_of(const Announcement*)
+    -> Fields<wire::Announcement, &Announcement::generation, &Announcement::reason>;
+auto layout_of(const Launch*) -> Fields<wire::Launch, &Launch::process, &Launch::rank,
+                                        &Launch::size, &Launch::local_rank, &Launch::local_size>;
+auto layout_of(const Start*) -> Fields<wire::Start, &Start::launches>;
+auto layout_of(const Kill*) -> Fields<wire::Kill, &Kill::process, &Kill::reason>;
+auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason>;
+auto layout_of(const Signal*) -> Fields<wire::Signal, &Signal::number>;
+
+template <typename Item>
+using LayoutOf = decltype(layout_of(static_cast<Item*>(nullptr)));
+template <typename Item>
+using TableOf = typename LayoutOf<Item>::Table;
+
 namespace {
 
 using flatbuffers::Offset;
-template <typename Element>
-using VectorOffset = Offset<flatbuffers::Vector<Element>>;
 
 void require(bool holds, const char* otherwise) {
   if (!holds) throw ProtocolError(otherwise);
@@ -41,10 +87,9 @@ class RendezvousWriter {
   template <typename Body>
   Bytes finish(const Body& body) {
     const auto table = make_table(body);
-    out_.Finish(
+    return internal::finish(
+        out_,
         wire::CreateEnvelope(out_, wire::BodyTraits<TableOf<Body>>::enum_value, table.Union()));
-    const auto* begin = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
-    return {begin, begin + out_.GetSize()};
   }
 
  private:
@@ -216,21 +261,11 @@ Bytes encode(const Message& message) {
 }
 
 Message decode(std::span<const std::byte> bytes) {
-  std::vector<std::byte> aligned;
-  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % sizeof(std::uint64_t) != 0) {
-    aligned.assign(bytes.begin(), bytes.end());
-    bytes = aligned;
-  }
-  // The encoder shares no tables, so each table has at least four bytes of its own. This bound on
-  // the number of tables keeps the work for a message proportional to its length.
   constexpr flatbuffers::uoffset_t max_depth = 16;
-  constexpr std::size_t min_table = 4;
-  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  flatbuffers::Verifier verifier(data, bytes.size(), max_depth,
-                                 static_cast<flatbuffers::uoffset_t>(bytes.size() / min_table));
-  if (bytes.empty() || !verifier.VerifyBuffer<wire::Envelope>(nullptr))
-    throw ProtocolError("a message of " + std::to_string(bytes.size()) + " bytes is damaged");
-  return read_body(*flatbuffers::GetRoot<wire::Envelope>(data), std::type_identity<Message>{});
+  return read_verified<wire::Envelope, ProtocolError>(
+      bytes, "a message", max_depth, [](const wire::Envelope& envelope) {
+        return read_body(envelope, std::type_identity<Message>{});
+      });
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between the rendezvous server, its processes and its agents.
+// The messages between the rendezvous server, its processes and its agents, and their encoding with
+// FlatBuffers; the schema is rendezvous.fbs.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -268,5 +273,46 @@ using Message =
     std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
                  Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
                  Kill, End, Signal, Begun, Completed, Challenge, Proof>;
+
+// ---- the handshake ----
+//
+// The Hello of a client contains its nonce. The server answers with a Challenge, and the client
+// answers that with a Proof.
+
+/// The server's answer to a hello.
+[[nodiscard]] inline Challenge challenge(transport::Handshake& server, const Hello& hello) {
+  const Bytes answer = server.answer(hello.nonce).value();
+  const auto middle = answer.begin() + nonce_bytes;
+  return {.nonce{answer.begin(), middle}, .proof{middle, answer.end()}};
+}
+
+/// The client's answer to a challenge; none if the challenge shows that the server does not know
+/// the secret.
+[[nodiscard]] inline std::optional<Proof> prove(transport::Handshake& client,
+                                                const Challenge& challenge) {
+  Bytes message = challenge.nonce;
+  message.insert(message.end(), challenge.proof.begin(), challenge.proof.end());
+  auto answer = client.answer(message);
+  return answer ? std::optional(Proof{std::move(*answer)}) : std::nullopt;
+}
+
+/// True if the proof shows that the client knows the secret.
+[[nodiscard]] inline bool accepts(transport::Handshake& server, const Proof& proof) {
+  return server.answer(proof.proof).has_value();
+}
+
+// ---- encoding ----
+
+/// A message that is damaged or that no correct sender sends.
+class ProtocolError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+[[nodiscard]] Bytes encode(const Message& message);
+
+/// Verifies the bytes before reading them. Throws ProtocolError for damaged messages, and for texts
+/// and lists longer than the bounds in message.hpp.
+[[nodiscard]] Message decode(std::span<const std::byte> bytes);
 
 }  // namespace kolo::internal::rendezvous

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/codec.hpp"
+#include "rendezvous/message.hpp"
 #include "transport/framed_stream.hpp"
 
 namespace kolo::internal::rendezvous {

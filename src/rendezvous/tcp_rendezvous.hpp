@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/challenge.hpp"
+#include "rendezvous/message.hpp"
 #include "rendezvous/message_stream.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "transport/sockets.hpp"

@@ -3,7 +3,7 @@
 // written and read again, and none from a stranger makes the server more than refuse it.
 #include "../rendezvous/samples.hpp"
 #include "../rendezvous/shake_hands.hpp"
-#include "rendezvous/codec.hpp"
+#include "rendezvous/message.hpp"
 #include "rendezvous/server/server.hpp"
 #include "target.hpp"
 

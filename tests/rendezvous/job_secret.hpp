@@ -2,7 +2,7 @@
 // The secret of the tests' jobs, and both sides' proofs that they know one.
 #pragma once
 
-#include "rendezvous/challenge.hpp"
+#include "rendezvous/message.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/server/refusals.hpp"
+#include "rendezvous/server/connections.hpp"
 #include "shake_hands.hpp"
 
 namespace kolo::internal::rendezvous {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "rendezvous/codec.hpp"
+#include "rendezvous/message.hpp"
 #include "samples.hpp"
 
 namespace kolo::internal::rendezvous {

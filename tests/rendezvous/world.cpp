@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "job_secret.hpp"
-#include "rendezvous/codec.hpp"
+#include "rendezvous/message.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/challenge.hpp"
+#include "rendezvous/message.hpp"
 
 namespace kolorun {
 namespace {

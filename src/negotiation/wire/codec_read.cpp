@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of the codec that reads bytes. The verifier of FlatBuffers checks offsets and required
 // fields, but not values. So each value is checked where it is read, and later code can rely on it.
-#include <flatbuffers/flatbuffers.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -209,38 +207,24 @@ class MessageReader : ValueChecks {
   }
 };
 
-/// Verifies the bytes and reads their root table. Copies the bytes first if they are not aligned as
-/// FlatBuffers requires.
 template <typename Item, typename Root>
-Item read_verified(std::span<const std::byte> bytes, int ranks, const char* what) {
-  std::vector<std::byte> aligned;
-  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % sizeof(std::uint64_t) != 0) {
-    aligned.assign(bytes.begin(), bytes.end());
-    bytes = aligned;
-  }
-  // Kolo's encoder shares no tables, so each table has at least four bytes of its own. This bound
-  // on the number of tables keeps the work for a message proportional to its length.
+Item read_root(std::span<const std::byte> bytes, int ranks, const char* what) {
   constexpr flatbuffers::uoffset_t max_depth = 64;
-  constexpr std::size_t min_table = 4;
-  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  flatbuffers::Verifier verifier(data, bytes.size(), max_depth,
-                                 static_cast<flatbuffers::uoffset_t>(bytes.size() / min_table));
-  if (bytes.empty() || !verifier.VerifyBuffer<Root>(nullptr))
-    throw ProtocolError(std::string(what) + " of " + std::to_string(bytes.size()) +
-                        " bytes is damaged");
-  Item item;
-  MessageReader(ranks).read(flatbuffers::GetRoot<Root>(data), item);
-  return item;
+  return read_verified<Root, ProtocolError>(bytes, what, max_depth, [ranks](const Root& root) {
+    Item item;
+    MessageReader(ranks).read(&root, item);
+    return item;
+  });
 }
 
 }  // namespace
 
 ControlMessage decode(std::span<const std::byte> bytes, int ranks) {
-  return read_verified<ControlMessage, wire::ControlMessage>(bytes, ranks, "a control message");
+  return read_root<ControlMessage, wire::ControlMessage>(bytes, ranks, "a control message");
 }
 
 RankStatus decode_status(std::span<const std::byte> bytes, int ranks) {
-  return read_verified<RankStatus, wire::RankStatus>(bytes, ranks, "the status of a rank");
+  return read_root<RankStatus, wire::RankStatus>(bytes, ranks, "the status of a rank");
 }
 
 }  // namespace kolo::internal::negotiation

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of the codec that writes bytes.
-#include <flatbuffers/flatbuffers.h>
-
 #include <type_traits>
 
 #include "negotiation/wire/codec.hpp"
@@ -11,9 +9,6 @@ namespace kolo::internal::negotiation {
 namespace {
 
 using flatbuffers::Offset;
-
-template <typename Element>
-using VectorOffset = Offset<flatbuffers::Vector<Element>>;
 
 /// Has one overload of `write` for each kind of field. Empty fields take no space in a message.
 class MessageWriter {
@@ -32,9 +27,7 @@ class MessageWriter {
  public:
   template <typename Root>
   std::vector<std::byte> finish(Offset<Root> root) {
-    out_.Finish(root);
-    const auto* begin = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
-    return {begin, begin + out_.GetSize()};
+    return internal::finish(out_, root);
   }
 
   /// FlatBuffers requires the parts of a table before the table, so they are written while the

@@ -3,28 +3,14 @@
 // writing both follow these lists, so that neither side can forget a field.
 #pragma once
 
-#include <flatbuffers/flatbuffers.h>
-
 #include <functional>
-#include <tuple>
 #include <vector>
 
+#include "base/flatbuffer_codec.hpp"
 #include "negotiation/wire/message.hpp"
 #include "wire_generated.h"
 
 namespace kolo::internal::negotiation {
-
-/// The members of a struct in the order in which the schema lists the fields of its table.
-template <typename SchemaTable, auto... members>
-struct Fields {
-  using Table = SchemaTable;
-
-  template <typename Item>
-  static auto of(Item& item) {
-    static_assert(sizeof...(members) == Table::Traits::fields_number);
-    return std::forward_as_tuple(std::invoke(members, item)...);
-  }
-};
 
 // One overload per struct. Only their return types are used, so they are never defined.
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "rendezvous/challenge.hpp"
+#include "rendezvous/message.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -10,9 +10,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <random>
-#include <system_error>
 #include <utility>
 #include <vector>
+
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -147,7 +148,7 @@ void TcpServer::accept_all() {
         write_note_(LogLevel::warning,
                     fmt::format("new processes must wait: {}. The server has {} connections; raise "
                                 "the limit on open files (`ulimit -Hn`)",
-                                std::generic_category().message(errno), clients_.size()));
+                                node::error_text(errno), clients_.size()));
       return;
     }
     transport::tune(socket.get(), silence_);
