@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "kolo/error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::transport {
 
@@ -110,8 +111,7 @@ std::string to_string(const SocketAddress& address) {
 
 std::vector<Interface> list_interfaces() {
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0)
-    throw BackendError("getifaddrs: " + std::generic_category().message(errno));
+  if (::getifaddrs(&first) != 0) throw BackendError("getifaddrs: " + node::error_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
   std::vector<Interface> interfaces;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {

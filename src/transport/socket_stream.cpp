@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
+
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::transport {
 namespace {
@@ -64,7 +65,7 @@ bool SocketStream::write_first() {
     return true;
   }
   if (errno == EINTR) return true;
-  if (!would_block(errno)) send_error_ = std::generic_category().message(errno);
+  if (!would_block(errno)) send_error_ = node::error_text(errno);
   return false;
 }
 
@@ -75,7 +76,7 @@ std::size_t SocketStream::receive(std::span<std::byte> room) {
   while (bytes < 0 && errno == EINTR);
   if (bytes > 0) return static_cast<std::size_t>(bytes);
   if (bytes < 0 && would_block(errno)) return 0;
-  if (bytes < 0) receive_error_ = std::generic_category().message(errno);
+  if (bytes < 0) receive_error_ = node::error_text(errno);
   close();
   return 0;
 }

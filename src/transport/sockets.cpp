@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kolo/error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::internal::transport {
 namespace {
@@ -27,8 +28,6 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds between_attempts{50};
-
-std::string text_of_error(int error) { return std::generic_category().message(error); }
 
 /// Returns `SystemAddress` because a `SocketAddress` would lose the scope of a link-local IPv6
 /// address.
@@ -125,7 +124,7 @@ node::FileDescriptor listen_at(const Endpoint& endpoint) {
     error = errno;
   }
   throw BackendError(
-      fmt::format("cannot listen on {}: {}", to_string(endpoint), text_of_error(error)));
+      fmt::format("cannot listen on {}: {}", to_string(endpoint), node::error_text(error)));
 }
 
 SocketAddress address_of(int socket) {
@@ -174,7 +173,7 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, nanoseconds timeout,
   } while (left() > milliseconds(0));
   throw BackendError(fmt::format(
       "no connection to the rendezvous server at {} within {} s: {}", to_string(endpoint),
-      std::chrono::duration<double>(timeout).count(), text_of_error(error)));
+      std::chrono::duration<double>(timeout).count(), node::error_text(error)));
 }
 
 node::FileDescriptor accept_connection(int listener) {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "../support/in_process_network.hpp"
 #include "negotiation/protocol/negotiator.hpp"
-#include "transport/in_process_network.hpp"
 
 namespace kolo::internal::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/in_process_network.hpp"
+#include "../support/in_process_network.hpp"
 
 #include <gmock/gmock.h>
 

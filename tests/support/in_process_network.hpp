@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network inside one process for tests: deterministic from a seed, single-threaded.
+// A network inside one process: deterministic from a seed, single-threaded.
 #pragma once
 
 #include <algorithm>
