@@ -6,17 +6,18 @@
 // `take` travels in one message and, at the root, may become one batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/settings.hpp"
 #include "negotiation/protocol/outgoing_reports.hpp"
-#include "negotiation/protocol/own_operations.hpp"
 #include "negotiation/protocol/sequencer.hpp"
 #include "negotiation/protocol/set_table.hpp"
 #include "negotiation/protocol/stall_inspector.hpp"
@@ -24,10 +25,62 @@
 #include "negotiation/replay/planner.hpp"
 #include "negotiation/replay/replay.hpp"
 #include "negotiation/wire/actions.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "negotiation/wire/message.hpp"
 #include "negotiation/wire/response_cache.hpp"
 
 namespace kolo::internal::negotiation {
+
+/// The operations that this rank has submitted to negotiation and that are not answered yet.
+class OwnOperations {
+ public:
+  void add(Ticket ticket, const Key& key, const Descriptor& descriptor) {
+    operations_.emplace(key, Operation{ticket, next_order_++, descriptor});
+  }
+
+  [[nodiscard]] bool empty() const { return operations_.empty(); }
+  [[nodiscard]] bool contains(const Key& key) const { return operations_.contains(key); }
+
+  struct Taken {
+    Ticket ticket;
+    OperationType type;
+  };
+  /// Removes an operation that is answered. Throws ProtocolError if this rank did not submit it.
+  Taken take(const Key& key) {
+    const auto found = operations_.find(key);
+    if (found == operations_.end())
+      throw ProtocolError(to_string(key) + " was answered, but this rank did not submit it");
+    const Taken taken{found->second.ticket, found->second.descriptor.type};
+    operations_.erase(found);
+    return taken;
+  }
+
+  /// Removes all operations of a set and returns them in the order of submission.
+  [[nodiscard]] std::vector<Withdrawn> take_all(SetId set) {
+    std::vector<Withdrawn> taken;
+    for (auto one = operations_.begin(); one != operations_.end();) {
+      auto& [key, operation] = *one;
+      if (key.set != set) {
+        ++one;
+        continue;
+      }
+      taken.push_back({operation.order, operation.ticket, key, std::move(operation.descriptor)});
+      one = operations_.erase(one);
+    }
+    std::ranges::sort(taken, {}, &Withdrawn::order);
+    return taken;
+  }
+
+ private:
+  struct Operation {
+    Ticket ticket;
+    std::uint64_t order;  // number of earlier submissions
+    Descriptor descriptor;
+  };
+
+  std::unordered_map<Key, Operation, KeyHash> operations_{};
+  std::uint64_t next_order_ = 0;
+};
 
 struct NegotiatorOptions {
   TreePosition place{};

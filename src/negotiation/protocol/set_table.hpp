@@ -3,13 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "negotiation/protocol/tally.hpp"
 #include "negotiation/protocol/tree.hpp"
+#include "negotiation/wire/codec.hpp"
 
 namespace kolo::internal::negotiation {
 
@@ -29,14 +33,29 @@ struct NegotiatedSet {
 class SetTable {
  public:
   /// Initially the table contains the world only.
-  explicit SetTable(const TreePosition& place);
+  explicit SetTable(const TreePosition& place) : below_(RankSet::of(place.rank)) {
+    for (const Child& child : place.children) below_.insert(child.ranks);
+    add(world_set, RankSet::range(0, place.ranks - 1));
+  }
 
   /// Null if the set was removed. Throws ProtocolError for a set that was never added.
-  NegotiatedSet* find(SetId id);
+  NegotiatedSet* find(SetId id) {
+    const auto found = sets_.find(id);
+    if (found != sets_.end()) return &found->second;
+    if (id >= next_) throw ProtocolError("process set " + std::to_string(id) + " is unknown");
+    return nullptr;
+  }
   /// Throws ProtocolError also for a set that was removed.
-  NegotiatedSet& at(SetId id);
+  NegotiatedSet& at(SetId id) {
+    NegotiatedSet* const found = find(id);
+    if (found == nullptr) throw ProtocolError("process set " + std::to_string(id) + " was removed");
+    return *found;
+  }
   /// Null also if the set is broken: a rank below may have sent its report before it learned that.
-  NegotiatedSet* find_whole(SetId id);
+  NegotiatedSet* find_whole(SetId id) {
+    NegotiatedSet* found = find(id);
+    return found != nullptr && !found->broken ? found : nullptr;
+  }
   [[nodiscard]] NegotiatedSet& world() { return sets_.at(world_set); }
   [[nodiscard]] const NegotiatedSet& world() const { return sets_.at(world_set); }
   /// Iteration over pairs of id and set, ascending, so that the world comes first.
@@ -47,22 +66,55 @@ class SetTable {
   }
 
   /// The members of a set; none if there is no such set.
-  [[nodiscard]] RankSet members_of(SetId id) const;
-  [[nodiscard]] RankSet members_of_removed(SetId id) const;
+  [[nodiscard]] RankSet members_of(SetId id) const {
+    const auto set = sets_.find(id);
+    return set == sets_.end() ? RankSet() : set->second.members;
+  }
+  [[nodiscard]] RankSet members_of_removed(SetId id) const {
+    const auto removed = removed_.find(id);
+    return removed == removed_.end() ? RankSet() : removed->second;
+  }
   /// The id of the set with these members, or the next free id. The world does not count, since an
   /// added set with the same members can be removed and the world cannot.
-  [[nodiscard]] SetId id_for(const RankSet& members) const;
+  [[nodiscard]] SetId id_for(const RankSet& members) const {
+    const auto same = std::find_if(std::next(sets_.begin()), sets_.end(),
+                                   [&](const auto& one) { return one.second.members == members; });
+    return same != sets_.end() ? same->first : next_;
+  }
 
   /// Does nothing if the set exists. Throws ProtocolError if `id` is new but not the next one.
-  void add(SetId id, const RankSet& members);
+  void add(SetId id, const RankSet& members) {
+    if (sets_.contains(id)) return;
+    if (id != next_) throw ProtocolError("process sets came out of turn");
+    ++next_;
+    NegotiatedSet& set =
+        sets_.emplace(id, NegotiatedSet{members, Tally(members.common(below_))}).first->second;
+    // No key of a new set is pending yet, so the joins complete nothing.
+    for (const int rank : joined_) static_cast<void>(set.tally.join(rank));
+  }
   /// False if the set was removed before.
-  bool remove(SetId id);
+  bool remove(SetId id) {
+    const auto set = sets_.find(id);
+    if (set == sets_.end()) return false;
+    removed_.emplace(id, std::move(set->second.members));
+    sets_.erase(set);
+    return true;
+  }
 
   /// From now on the rank counts as having submitted every operation. Returns the operations that
   /// this completes.
-  [[nodiscard]] std::vector<Readiness> join(int rank);
+  [[nodiscard]] std::vector<Readiness> join(int rank) {
+    joined_.push_back(rank);
+    std::vector<Readiness> complete;
+    for (auto& [id, set] : sets_)
+      for (Readiness& one : set.tally.join(rank)) complete.push_back(std::move(one));
+    return complete;
+  }
   /// No rank counts as joined any more.
-  void release_joined();
+  void release_joined() {
+    joined_.clear();
+    for (auto& [id, set] : sets_) set.tally.release_joined();
+  }
   /// The ranks at or below this one that have joined, in the order of their reports.
   [[nodiscard]] const std::vector<int>& joined() const { return joined_; }
 

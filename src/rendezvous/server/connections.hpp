@@ -15,8 +15,7 @@
 #include <set>
 #include <string>
 
-#include "rendezvous/server/actions.hpp"
-#include "rendezvous/server/server_options.hpp"
+#include "rendezvous/server/server_interface.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -2,6 +2,8 @@
 // Decides when a job is over and with which exit status, from the fates of its processes.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -15,7 +17,13 @@ namespace kolo::internal::rendezvous {
 /// in shells.
 inline constexpr int signal_base = 128;
 /// Describes an exit status in words.
-[[nodiscard]] std::string describe_exit(int status);
+[[nodiscard]] inline std::string describe_exit(int status) {
+  constexpr int max_signal = 64;
+  if (status > signal_base && status <= signal_base + max_signal)
+    return fmt::format("signal {} has ended it", status - signal_base);
+  if (status == 0) return "it has ended without leaving the session";
+  return fmt::format("it has ended with status {}", status);
+}
 
 class JobOutcome {
  public:
@@ -28,12 +36,22 @@ class JobOutcome {
   /// A process has exited successfully before it was a member. Its program may use no sessions.
   void note_end_without_session() { ending_ = true; }
   /// A member has finished its part.
-  void note_departure();
+  void note_departure() {
+    ending_ = has_departed_ = true;
+    last_loss_id_ = 0;
+  }
   /// A member no longer needs the others.
   void note_completed() { ending_ = completed_ = true; }
-  void note_loss(const Process& process, bool was_member);
+  void note_loss(const Process& process, bool was_member) {
+    if (!any_lost_) first_loss_ = {process.status, process.reason};
+    if (!options_.elastic && first_loss_id_ == 0) first_loss_id_ = process.id;
+    if (was_member) last_loss_id_ = process.id;
+    any_lost_ = true;
+  }
   /// A process has exited after it had finished its part.
-  void note_late_exit(int status);
+  void note_late_exit(int status) {
+    if (late_status_ == 0) late_status_ = status;
+  }
   void note_finished() { finished_ = true; }
 
   /// True if the job is over.
@@ -54,14 +72,47 @@ class JobOutcome {
   [[nodiscard]] std::uint64_t newest_commit() const { return commit_; }
   /// The end of a job that is not elastic, which takes the exit status of its first lost process.
   /// None if `process` is not that process or has not exited.
-  [[nodiscard]] std::optional<Finish> end_as(const Process& process) const;
+  [[nodiscard]] std::optional<Finish> end_as(const Process& process) const {
+    if (options_.elastic || process.id != first_loss_id_ || !process.exited) return std::nullopt;
+    return Finish{process.status == 0 ? 1 : process.status, process.reason};
+  }
   /// The end of the job if no process continues; none if some process may.
-  [[nodiscard]] std::optional<Finish> conclude(const ProcessTable& processes, bool has_begun) const;
+  [[nodiscard]] std::optional<Finish> conclude(const ProcessTable& processes,
+                                               bool has_begun) const {
+    bool living = false;     // some processes continue
+    bool finishing = false;  // some have finished their part, but their programs have not exited
+    bool coming = false;     // some may become members
+    for (const auto& [id, process] : processes.all()) {
+      living |= process.is_living_member();
+      finishing |= process.stage == Stage::left && process.agent && !process.exited;
+      coming |= process.stage == Stage::launched || process.stage == Stage::greeted ||
+                process.stage == Stage::waiting;
+    }
+    if (living || finishing || awaits_first_loss()) return std::nullopt;
+    if (has_begun) return conclude_begun(processes);
+    // No process has ever connected. The program may not exist, so further processes would fail
+    // too.
+    if (options_.elastic && !coming && !greeted_ && first_loss_.status != 0) return first_loss_;
+    if (!ending_ || coming) return std::nullopt;
+    return any_lost_ ? Finish{1, "a process is lost"} : Finish{late_status_, ""};
+  }
   /// The exit status of the last lost member; 1 if that is unknown or 0, since the job has failed.
-  [[nodiscard]] int status_of_last_loss(const ProcessTable& processes) const;
+  [[nodiscard]] int status_of_last_loss(const ProcessTable& processes) const {
+    const Process* const lost = processes.find(last_loss_id_);
+    return lost == nullptr || lost->status == 0 ? 1 : lost->status;
+  }
 
  private:
-  [[nodiscard]] std::optional<Finish> conclude_begun(const ProcessTable& processes) const;
+  [[nodiscard]] std::optional<Finish> conclude_begun(const ProcessTable& processes) const {
+    const Process* const lost = processes.find(last_loss_id_);
+    // Wait until the agent reports the exit status of the lost process, which becomes that of the
+    // job.
+    if (lost != nullptr && lost->agent && !lost->exited) return std::nullopt;
+    if (!has_departed_)
+      return Finish{status_of_last_loss(processes), "no process with the job's state is left"};
+    if (lost != nullptr) return Finish{status_of_last_loss(processes), lost->reason};
+    return Finish{late_status_, late_status_ == 0 ? "" : describe_exit(late_status_)};
+  }
 
   const ServerOptions& options_;
   std::uint64_t commit_ = 0;

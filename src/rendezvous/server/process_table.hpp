@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/server/actions.hpp"
-#include "rendezvous/server/server_options.hpp"
+#include "rendezvous/server/server_interface.hpp"
 
 namespace kolo::internal::rendezvous {
 

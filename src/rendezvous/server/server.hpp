@@ -8,13 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/server/actions.hpp"
 #include "rendezvous/server/connections.hpp"
 #include "rendezvous/server/generation.hpp"
 #include "rendezvous/server/hosts.hpp"
 #include "rendezvous/server/job_outcome.hpp"
 #include "rendezvous/server/process_table.hpp"
-#include "rendezvous/server/server_options.hpp"
+#include "rendezvous/server/server_interface.hpp"
 #include "rendezvous/server/stall_judge.hpp"
 
 namespace kolo::internal::rendezvous {
