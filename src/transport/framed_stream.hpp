@@ -2,10 +2,14 @@
 // Messages over one TCP connection. Each message is a frame: a mark, the length, and the bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/socket_stream.hpp"
@@ -27,12 +31,28 @@ class FramedStream {
   [[nodiscard]] int descriptor() const { return stream_.descriptor(); }
   void set_max_bytes(std::size_t bytes) { bounds_.max_bytes = bytes; }
 
-  void send(SharedBytes message);
+  void send(SharedBytes message) {
+    if (closed()) return;
+    SocketStream::Frame frame{.header_bytes = sizeof(FrameHeader), .body = std::move(message)};
+    const FrameHeader header{frame_mark, static_cast<std::uint32_t>(frame.body->size())};
+    std::memcpy(frame.header.data(), &header, sizeof header);
+    if (stream_.unsent() + frame.size() > bounds_.max_unsent)
+      return close("it does not read the data sent to it");
+    stream_.send(std::move(frame));
+  }
   /// Sends as much as the network takes. `read` reports failures.
   void write() { stream_.write(); }
   /// Receives bytes and passes whole messages to `take`, until it returns false.
-  void read(const std::function<bool(std::span<const std::byte>)>& take);
-  void close(const std::string& reason);
+  void read(const std::function<bool(std::span<const std::byte>)>& take) {
+    for (int i = 0; i < max_receives; ++i)
+      if (!hand_over(take) || !receive()) return;
+    static_cast<void>(hand_over(take));
+  }
+  void close(const std::string& reason) {
+    if (closed()) return;
+    stream_.close();
+    reason_ = reason;
+  }
 
   [[nodiscard]] bool flushed() const { return stream_.flushed(); }
   /// True if no further message will come.
@@ -41,8 +61,47 @@ class FramedStream {
   [[nodiscard]] const std::string& reason() const { return reason_; }
 
  private:
-  [[nodiscard]] bool receive();
-  [[nodiscard]] bool hand_over(const std::function<bool(std::span<const std::byte>)>& take);
+  /// The header is sent as it lies in memory, since all supported machines have the same byte
+  /// order.
+  struct FrameHeader {
+    std::array<char, 4> mark;
+    std::uint32_t bytes;
+  };
+  static constexpr std::array<char, 4> frame_mark{'K', 'o', 'R', '1'};
+  // A limit per call of `read`, so that one busy connection does not starve the others.
+  static constexpr int max_receives = 16;
+
+  /// Appends bytes that have arrived to the inbox. False if there are none.
+  [[nodiscard]] bool receive() {
+    if (closed()) return false;
+    std::array<std::byte, 16384> buffer;
+    const std::size_t bytes = stream_.receive(buffer);
+    inbox_.insert(inbox_.end(), buffer.begin(),
+                  buffer.begin() + static_cast<std::ptrdiff_t>(bytes));
+    if (closed())
+      reason_ = !stream_.receive_error().empty()
+                    ? "its connection failed: " + stream_.receive_error()
+                : inbox_.empty() ? "its connection is closed"
+                                 : "its connection closed within a message";
+    return bytes > 0;
+  }
+  [[nodiscard]] bool hand_over(const std::function<bool(std::span<const std::byte>)>& take) {
+    while (inbox_.size() - taken_ >= sizeof(FrameHeader)) {
+      FrameHeader header{};
+      std::memcpy(&header, inbox_.data() + taken_, sizeof header);
+      if (header.mark != frame_mark || header.bytes > bounds_.max_bytes) {
+        close("it sent an invalid message");
+        return false;
+      }
+      if (inbox_.size() - taken_ - sizeof header < header.bytes) break;
+      const std::span message(inbox_.data() + taken_ + sizeof header, header.bytes);
+      taken_ += sizeof header + header.bytes;
+      if (!take(message) || closed()) return false;
+    }
+    inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(taken_));
+    taken_ = 0;
+    return true;
+  }
 
   SocketStream stream_;
   Bounds bounds_;

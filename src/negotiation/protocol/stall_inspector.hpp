@@ -11,7 +11,7 @@
 
 #include "base/settings.hpp"
 #include "negotiation/protocol/set_table.hpp"
-#include "negotiation/stall/explain_stall.hpp"
+#include "negotiation/stall/explain.hpp"
 
 namespace kolo::internal::negotiation {
 

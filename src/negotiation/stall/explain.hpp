@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates failures with messages that name the operation, the ranks and the differences.
+// Creates failures with messages that name the operation, the ranks and the differences. Finds
+// ranks that wait for each other, and writes reports about late operations and deadlocks.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "negotiation/wire/actions.hpp"
 #include "negotiation/wire/message.hpp"
@@ -37,5 +43,50 @@ namespace kolo::internal::negotiation {
 
 /// The failure of an operation because its process set, which had these members, was removed.
 [[nodiscard]] Failure explain_removal(OperationType type, const Key& key, const RankSet& members);
+
+// ---- reports ----
+
+/// The last status received from each rank.
+using Statuses = std::map<int, RankStatus>;
+
+/// Operations of one process set that wait for the same ranks.
+struct StalledGroup {
+  std::vector<Lag> lags;  // the operation that has waited longest is first
+  RankSet missing;
+  std::string conflict{};  // differences between the submissions of the first operation
+};
+
+/// Describes the activity of each of `ranks`, and of each rank that they wait for in turn. Ranks
+/// with the same activity share a line. With `wanted`, the text points out pending operations with
+/// a similar name, since one of the names may be misspelled. Without `times`, equal situations give
+/// equal texts.
+[[nodiscard]] std::string describe(const RankSet& ranks, const Statuses& statuses,
+                                   const std::optional<Key>& wanted, bool times = true);
+
+/// The warning about late operations.
+[[nodiscard]] std::string report_late(const StalledGroup& late, const Statuses& statuses,
+                                      bool times = true);
+
+/// Ranks that wait for each other, and the operations that they wait for. `missing` of an operation
+/// lists the ranks that have not submitted it.
+struct Blockade {
+  RankSet ranks;
+  std::vector<StalledGroup> operations;
+};
+
+/// The members of a process set; none if there is no such set.
+using MembersOf = std::function<RankSet(SetId)>;
+
+/// Finds the ranks that wait only for operations that cannot complete unless another of these ranks
+/// continues. Ranks without a complete list of operations are assumed to continue, unless all ranks
+/// of the world wait.
+[[nodiscard]] std::optional<Blockade> find_deadlock(const Statuses& statuses,
+                                                    const MembersOf& members_of);
+
+/// The warning about a deadlock.
+[[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses);
+
+/// Text such as "60.1 s".
+[[nodiscard]] std::string in_seconds(std::chrono::milliseconds time);
 
 }  // namespace kolo::internal::negotiation

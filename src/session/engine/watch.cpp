@@ -6,7 +6,6 @@
 
 #include "base/log.hpp"
 #include "negotiation/stall/explain.hpp"
-#include "negotiation/stall/explain_stall.hpp"
 
 namespace kolo::internal::session {
 

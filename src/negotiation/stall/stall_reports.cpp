@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "negotiation/stall/explain_stall.hpp"
+// The half of explain.hpp that finds deadlocks and writes reports. explain.cpp creates failures.
+#include "negotiation/stall/explain.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +10,6 @@
 #include <utility>
 
 #include "base/format.hpp"
-#include "negotiation/stall/explain.hpp"
 
 namespace kolo::internal::negotiation {
 namespace {
