@@ -2,11 +2,14 @@
 // The processes of a job, from their launch until no more messages or exits can come from them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/server/server_interface.hpp"
@@ -43,7 +46,11 @@ struct Process {
     return stage == Stage::member || (stage == Stage::waiting && age > 0);
   }
   /// Describes the process by its rank, process ID and host, for messages.
-  [[nodiscard]] std::string name() const;
+  [[nodiscard]] std::string name() const {
+    const std::string what = rank >= 0 ? fmt::format("rank {}", rank) : "a new process";
+    if (hello.pid == 0) return fmt::format("{} (number {})", what, id);
+    return fmt::format("{} (process {} on {})", what, hello.pid, hello.host);
+  }
 };
 
 class ProcessTable {
@@ -52,35 +59,100 @@ class ProcessTable {
   explicit ProcessTable(const ServerOptions& options) : options_(options) {}
 
   /// Null if the process is unknown or was forgotten.
-  [[nodiscard]] Process* find(ProcessId id);
-  [[nodiscard]] const Process* find(ProcessId id) const;
+  [[nodiscard]] Process* find(ProcessId id) {
+    return const_cast<Process*>(std::as_const(*this).find(id));
+  }
+  [[nodiscard]] const Process* find(ProcessId id) const {
+    const auto found = processes_.find(id);
+    return found == processes_.end() ? nullptr : &found->second;
+  }
   [[nodiscard]] const std::map<ProcessId, Process>& all() const { return processes_; }
   /// Waiting processes that were in no generation yet.
   [[nodiscard]] const std::set<ProcessId>& newcomers() const { return newcomers_; }
 
   /// Adds a process that this agent is to start. `rank`: -1 after the first generation.
-  Process& launch(Link agent, std::int32_t rank);
+  Process& launch(Link agent, std::int32_t rank) {
+    Process& process = processes_[++last_id_];
+    process.id = last_id_;
+    process.agent = agent;
+    if (rank >= 0) process.order = rank;
+    return process;
+  }
   /// The refusal of a process with this hello; none if the process can take part.
-  [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello, bool job_has_begun) const;
-  Process& greet(Link link, const Hello& hello);
-  void move(Process& process, Stage stage);
+  [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello, bool job_has_begun) const {
+    std::string reason = why_refused(hello, job_has_begun);
+    return reason.empty() ? std::nullopt : std::optional(Refusal{std::move(reason)});
+  }
+  Process& greet(Link link, const Hello& hello) {
+    const ProcessId id = options_.has_agents ? hello.process : ++last_id_;
+    Process& process = processes_[id];
+    process.id = id;
+    process.link = link;
+    process.hello = hello;
+    if (!options_.has_agents) process.order = hello.wanted_rank;
+    move(process, Stage::greeted);
+    return process;
+  }
+  void move(Process& process, Stage stage) {
+    process.stage = stage;
+    if (stage == Stage::waiting && process.age == 0)
+      newcomers_.insert(process.id);
+    else
+      newcomers_.erase(process.id);
+    dirty_ |= stage == Stage::left || stage == Stage::lost;
+  }
 
   /// Waits for the connection of an exited process to close, since its last messages may still
   /// arrive.
   void await_close(const Process& process, Time until) { exits_.emplace(process.id, until); }
   void end_awaiting_close(const Process& process) { exits_.erase(process.id); }
   /// Removes and returns exited processes whose connections did not close in time.
-  [[nodiscard]] std::vector<ProcessId> take_overdue(Time now);
-  [[nodiscard]] std::optional<Time> next_time() const;
+  [[nodiscard]] std::vector<ProcessId> take_overdue(Time now) {
+    std::vector<ProcessId> overdue;
+    for (const auto& [id, until] : exits_)
+      if (now >= until) overdue.push_back(id);
+    for (const ProcessId id : overdue) exits_.erase(id);
+    return overdue;
+  }
+  [[nodiscard]] std::optional<Time> next_time() const {
+    std::optional<Time> next;
+    for (const auto& [id, until] : exits_)
+      if (!next || until < *next) next = until;
+    return next;
+  }
 
   /// True if a process or an agent may have gone since the last `sweep`.
   [[nodiscard]] bool is_dirty() const { return dirty_; }
   void mark_dirty() { dirty_ = true; }
-  /// Forgets processes from which no more messages or exits can come.
-  void sweep();
+  /// Forgets processes from which no more messages or exits can come. Without agents, a process
+  /// that has left stays in the table, so that no other process can take its rank.
+  void sweep() {
+    if (!std::exchange(dirty_, false)) return;
+    std::erase_if(processes_, [&](const auto& entry) {
+      const Process& process = entry.second;
+      if (process.link || (process.agent && !process.exited)) return false;
+      if (process.stage == Stage::left) return options_.has_agents;
+      return process.stage == Stage::lost;
+    });
+  }
 
  private:
-  [[nodiscard]] std::string why_refused(const Hello& hello, bool job_has_begun) const;
+  [[nodiscard]] std::string why_refused(const Hello& hello, bool job_has_begun) const {
+    if (options_.has_agents) {
+      const Process* const process = find(hello.process);
+      return process != nullptr && process->stage == Stage::launched && !process->exited
+                 ? ""
+                 : "it is not a process of this job, or no longer one";
+    }
+    if (hello.wanted_rank < 0 || hello.wanted_rank >= options_.np)
+      return fmt::format("rank {} does not exist in a job of {} ranks", hello.wanted_rank,
+                         options_.np);
+    for (const auto& [id, other] : processes_)
+      if (other.order == hello.wanted_rank)
+        return fmt::format("rank {} is taken by process {} on {}", hello.wanted_rank,
+                           other.hello.pid, other.hello.host);
+    return job_has_begun ? "the job has begun without it" : "";
+  }
 
   const ServerOptions& options_;
   std::map<ProcessId, Process> processes_{};
