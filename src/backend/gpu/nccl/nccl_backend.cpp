@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/gpu/nccl/reduction.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
@@ -15,8 +14,10 @@ namespace kolo::internal::backend::nccl {
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
   if (!traits_of(type).reduces) return true;
+  // NCCL lacks integers of 16 bits and Adasum.
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {
-    return can_reduce(batch.kind.op, tensor->dtype);
+    return batch.kind.op != ReduceOp::adasum && tensor->dtype != DType::u16 &&
+           tensor->dtype != DType::i16;
   });
 }
 
