@@ -4,11 +4,15 @@
 // so that their results have the same bits.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/dtype.hpp"
+#include "fusion/pack.hpp"
+#include "reduction/reduce.hpp"
 
 namespace kolo::internal::backend {
 
@@ -20,16 +24,37 @@ struct AdasumVector {
   const BatchTensor* tensor = nullptr;
   DType wire = DType::f32;
 
-  AdasumVector(const BatchTensor& of, Compression compression);
+  AdasumVector(const BatchTensor& of, Compression compression)
+      : tensor(&of), wire(fusion::wire_type(of.dtype, compression)) {}
 
   [[nodiscard]] std::int64_t elements() const { return tensor->elements(); }
   [[nodiscard]] std::int64_t bytes() const { return elements() * signed_size_of(wire); }
+
   /// Converts and scales elements of the input, and writes them to `vector`.
   void read(const Batch& batch, std::int64_t offset, std::int64_t elements,
-            std::byte* vector) const;
+            std::byte* vector) const {
+    const auto* const input = static_cast<const std::byte*>(tensor->input);
+    std::byte* const to = vector + offset * signed_size_of(wire);
+    fusion::convert(input + offset * signed_size_of(tensor->dtype), tensor->dtype, elements, to,
+                    wire);
+    scale(to, batch.kind.prescale, elements);
+  }
   /// Scales elements of `vector` in place, and writes them to the output.
   void write(const Batch& batch, std::int64_t offset, std::int64_t elements,
-             std::byte* vector) const;
+             std::byte* vector) const {
+    auto* const output = static_cast<std::byte*>(tensor->output);
+    std::byte* const from = vector + offset * signed_size_of(wire);
+    scale(from, batch.kind.postscale, elements);
+    fusion::convert(from, wire, elements, output + offset * signed_size_of(tensor->dtype),
+                    tensor->dtype);
+  }
+
+ private:
+  void scale(std::byte* data, double factor, std::int64_t elements) const {
+    const std::byte* const inputs[] = {data};
+    reduction::reduce({.op = ReduceOp::sum, .dtype = wire, .prescale = factor}, inputs, elements,
+                      data);
+  }
 };
 
 /// Two ranks whose vectors are combined, into the first. The ranks beyond the largest power of two
@@ -38,6 +63,14 @@ struct AdasumPair {
   int first = 0;
   int second = 0;
 };
-[[nodiscard]] std::vector<AdasumPair> adasum_pairs(int ranks);
+[[nodiscard]] inline std::vector<AdasumPair> adasum_pairs(int ranks) {
+  const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+  std::vector<AdasumPair> pairs;
+  for (int extra = paired; extra < ranks; ++extra) pairs.push_back({extra - paired, extra});
+  for (int distance = 1; distance < paired; distance *= 2)
+    for (int first = 0; first < paired; first += 2 * distance)
+      pairs.push_back({first, first + distance});
+  return pairs;
+}
 
 }  // namespace kolo::internal::backend

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "backend/internode/algorithms.hpp"
+#include "backend/internode/reduction.hpp"
 #include "data_cluster.hpp"
 
 namespace kolo::internal::simulation {

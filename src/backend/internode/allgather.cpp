@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/internode/collectives.hpp"
+#include "backend/internode/internode_backend.hpp"
 #include "backend/internode/placement.hpp"
+#include "backend/shm/pipeline.hpp"
 #include "backend/shm/scatter_list.hpp"
 
 namespace kolo::internal::backend::internode {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/internode/collectives.hpp"
+#include "backend/internode/internode_backend.hpp"
 #include "backend/internode/reduction.hpp"
 #include "backend/shm/sliced_allreduce.hpp"
 #include "base/dtype.hpp"

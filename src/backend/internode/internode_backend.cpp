@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "backend/batch.hpp"
-#include "backend/internode/collectives.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 

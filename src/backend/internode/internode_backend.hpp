@@ -4,14 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "backend/internode/algorithms.hpp"
 #include "backend/internode/placement.hpp"
+#include "backend/internode/reduction.hpp"
 #include "backend/mpi/exchange.hpp"
 #include "backend/shm/arena.hpp"
+#include "backend/shm/groups.hpp"
 
 namespace kolo::internal::backend {
 
@@ -60,4 +62,22 @@ class InterNodeBackend : public Backend {
   std::vector<int> ranks_of_host_{};
 };
 
+namespace internode {
+
+// The collectives, in which each host's ranks share the work.
+// `local_ranks` are the participating ranks of this host, in the order of the placement.
+
+/// Uses `algorithm`, or else the selected one for each slice.
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(
+    shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch, const Placement& placement,
+    shm::LocalRanks local_ranks, std::optional<InterNodeAlgorithm> algorithm);
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena,
+                                                            mpi::Endpoint& endpoint, Batch batch,
+                                                            const Placement& placement,
+                                                            shm::LocalRanks local_ranks);
+[[nodiscard]] std::unique_ptr<Execution> make_allgather(shm::Arena& arena, mpi::Endpoint& endpoint,
+                                                        Batch batch, const Placement& placement,
+                                                        shm::LocalRanks local_ranks);
+
+}  // namespace internode
 }  // namespace kolo::internal::backend

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/internode/algorithms.hpp"
-#include "backend/internode/collectives.hpp"
+#include "backend/internode/internode_backend.hpp"
 #include "backend/internode/placement.hpp"
 #include "backend/internode/reduction.hpp"
+#include "backend/shm/pipeline.hpp"
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 

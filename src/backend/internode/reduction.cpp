@@ -1,12 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/internode/reduction.hpp"
 
-#include <stdexcept>
-
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 
 namespace kolo::internal::backend::internode {
+namespace {
+
+/// The bytes that an owner may send to save a message's latency.
+constexpr std::int64_t max_bytes_to_save_latency = 16 << 10;
+
+}  // namespace
+
+InterNodeAlgorithm select_algorithm(int owners, std::int64_t elements, DType wire) {
+  using enum InterNodeAlgorithm;
+  // Between two owners, `whole` and `direct` send as much, but half types are shorter as results.
+  if (owners == 2) return is_half(wire) ? direct : whole;
+  const std::int64_t bytes = elements * signed_size_of(combined_type(wire));
+  if (owners > max_owners_at_once) return bytes <= max_bytes_to_save_latency ? doubling : halving;
+  return (owners - 1) * bytes <= max_bytes_to_save_latency ? whole : direct;
+}
+
+std::vector<int> factors_of(int hosts) {
+  std::vector<int> factors;
+  for (int factor = 2; hosts > 1; ++factor)
+    for (; hosts % factor == 0; hosts /= factor) factors.push_back(factor);
+  return factors;
+}
+
+std::vector<StepGroup> step_groups(int owners) {
+  std::vector<StepGroup> groups;
+  int distance = 1;
+  for (const int factor : factors_of(owners)) {
+    groups.push_back({distance, factor});
+    distance *= factor;
+  }
+  return groups;
+}
 
 InterNodeReduction::InterNodeReduction(const SliceTask& task)
     : exchange_(task.exchange),
@@ -57,17 +87,6 @@ void InterNodeReduction::finish(reduction::Inputs inputs, std::int64_t elements,
   std::byte* const reduced = arithmetic.dtype == last_.dtype ? output : scratch;
   reduction::reduce(arithmetic, inputs, elements, reduced);
   fusion::convert(reduced, arithmetic.dtype, elements, output, last_.dtype);
-}
-
-std::unique_ptr<InterNodeReduction> make_inter_node_reduction(InterNodeAlgorithm algorithm,
-                                                              const SliceTask& task) {
-  switch (algorithm) {
-    case InterNodeAlgorithm::whole: return make_direct(task, true);
-    case InterNodeAlgorithm::direct: return make_direct(task, false);
-    case InterNodeAlgorithm::doubling: return make_doubling(task);
-    case InterNodeAlgorithm::halving: return make_halving(task);
-  }
-  throw std::logic_error("no such algorithm");
 }
 
 }  // namespace kolo::internal::backend::internode

@@ -1,18 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between the ranks of one execution.
+// The messages between the ranks of one execution, and the memory for them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "backend/mpi/buffer_pool.hpp"
 #include "messenger/messenger.hpp"
 
 namespace kolo::internal::backend::mpi {
+
+struct FreeBuffer {
+  void operator()(std::byte* buffer) const;
+};
+
+/// Aligned to cache lines.
+using Buffer = std::unique_ptr<std::byte[], FreeBuffer>;
+
+/// A pool of buffers for transfers, kept from batch to batch. Used by one thread at a time.
+class BufferPool {
+ public:
+  /// Returns at least `bytes` of uninitialized memory.
+  [[nodiscard]] Buffer take(std::int64_t bytes);
+  /// `bytes` is the size that was passed to `take`. The pool keeps at most 64 MiB, and a few
+  /// buffers of each size.
+  void give_back(Buffer buffer, std::int64_t bytes);
+
+ private:
+  // Indexed by the logarithm of the size.
+  std::array<std::vector<Buffer>, 64> free_;
+  std::int64_t kept_bytes_ = 0;
+};
 
 /// This rank's end of the network, and the state that its executions share.
 struct Endpoint {

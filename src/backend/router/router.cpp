@@ -132,7 +132,7 @@ class Router::Deferred : public Execution {
 struct Router::Preparation {
   std::shared_ptr<nccl::Library> library{};
   std::string why_not{};
-  gpu::UniqueId unique_id{};
+  nccl::UniqueId unique_id{};
   std::exception_ptr error{};
   std::atomic<bool> is_done{false};
 
@@ -250,7 +250,7 @@ void Router::begin_agreement(const Batch& batch) {
   if (!done->why_not.empty()) why_no_nccl_ = done->why_not;
   if (done->library != nullptr && !nccl_)
     nccl_.emplace(done->library, gpu_, cpu_, rank_, settings_, options_.exit_timeout);
-  gpu::GpuInfo info = own_info();
+  nccl::GpuInfo info = own_info();
   info.unique_id = done->unique_id;
   agreement_.emplace(cpu_, batch, info);
 }
@@ -258,11 +258,11 @@ void Router::begin_agreement(const Batch& batch) {
 void Router::end_agreement() {
   const gpu::DeviceGuard guard(*gpu_.runtime(), gpu_.index());
   const std::vector<int> ranks = agreement_->ranks;
-  std::vector<gpu::GpuInfo> infos;
+  std::vector<nccl::GpuInfo> infos;
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    infos.push_back(agreement_->infos.get<gpu::GpuInfo>(i));
+    infos.push_back(agreement_->infos.get<nccl::GpuInfo>(i));
   agreement_.reset();
-  const gpu::GpuPath path = gpu::select_path(ranks, infos);
+  const nccl::GpuPath path = nccl::select_path(ranks, infos);
   const std::string names = to_string(RankSet::of(ranks));
   if (path.nccl) {
     log(LogLevel::info, fmt::format("GPU tensors of ranks {} use NCCL", names));
@@ -280,8 +280,8 @@ void Router::end_agreement() {
   paths_.emplace(ranks, path);
 }
 
-gpu::GpuInfo Router::own_info() {
-  gpu::GpuInfo info;
+nccl::GpuInfo Router::own_info() {
+  nccl::GpuInfo info;
   info.uuid = gpu_.properties().uuid;
   info.device = gpu_.index();
   put(gpu_.properties().pci_bus_id, info.pci_bus_id);

@@ -15,7 +15,6 @@
 #include "backend/backend.hpp"
 #include "backend/gpu/nccl/nccl_backend.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
-#include "backend/gpu/runtime/gpu_info.hpp"
 #include "backend/gpu/staged/staged.hpp"
 #include "backend/internode/internode_backend.hpp"
 #include "backend/mpi/mpi_backend.hpp"
@@ -121,7 +120,7 @@ class Router : public Backend {
   class Deferred;
   /// The exchange of GpuInfo between the ranks of a batch.
   struct Agreement {
-    Agreement(Backend& cpu, const Batch& batch, const gpu::GpuInfo& info)
+    Agreement(Backend& cpu, const Batch& batch, const nccl::GpuInfo& info)
         : ranks(batch.ranks), infos(cpu, batch, 0, std::as_bytes(std::span(&info, 1))) {}
 
     std::vector<int> ranks;
@@ -143,7 +142,7 @@ class Router : public Backend {
   /// The same, but throws the exception.
   bool advance_first();
   void end_agreement();
-  [[nodiscard]] gpu::GpuInfo own_info();
+  [[nodiscard]] nccl::GpuInfo own_info();
 
   Backend& cpu_;
   gpu::Gpu& gpu_;
@@ -154,7 +153,7 @@ class Router : public Backend {
   bool looked_for_nccl_ = false;
   std::string why_no_nccl_{};
   std::optional<nccl::NcclBackend> nccl_{};
-  std::map<std::vector<int>, gpu::GpuPath> paths_{};
+  std::map<std::vector<int>, nccl::GpuPath> paths_{};
   std::shared_ptr<Preparation> preparation_{};
   nccl::Worker preparer_{};
   std::optional<Agreement> agreement_{};

@@ -2,9 +2,12 @@
 // Divides the ranks of a batch into groups by NUMA node.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kolo::internal::backend::shm {
@@ -33,7 +36,24 @@ class Groups {
   /// rank among them. Returns nothing if the ranks are not divided: if they are few, a rank's node
   /// is not known, all are on one node, or a node has too few of them.
   [[nodiscard]] static std::optional<Groups> of(std::span<const int> local_ranks, int own,
-                                                const NumaNodes& nodes);
+                                                const NumaNodes& nodes) {
+    if (nodes.of_ranks.empty() || std::ssize(local_ranks) <= nodes.max_ranks_flat)
+      return std::nullopt;
+    std::map<int, std::vector<int>> by_node;
+    for (std::size_t rank = 0; rank < local_ranks.size(); ++rank)
+      by_node[nodes.of_ranks[static_cast<std::size_t>(local_ranks[rank])]].push_back(
+          static_cast<int>(rank));
+    if (by_node.size() < 2 || by_node.contains(-1)) return std::nullopt;
+    std::vector<std::vector<int>> groups;
+    for (auto& [node, ranks] : by_node) groups.push_back(std::move(ranks));
+    // The size of the smallest group decides how many ranks of every group reduce.
+    const auto [smallest, largest] =
+        std::ranges::minmax_element(groups, {}, &std::vector<int>::size);
+    if (std::cmp_less(smallest->size(), nodes.min_ranks_of_group) ||
+        largest->size() > smallest->size() * static_cast<std::size_t>(nodes.max_unevenness))
+      return std::nullopt;
+    return Groups(std::move(groups), own);
+  }
 
   [[nodiscard]] int size() const { return static_cast<int>(groups_.size()); }
   [[nodiscard]] const std::vector<int>& ranks(int group) const {
@@ -42,13 +62,28 @@ class Groups {
   /// The group of this rank.
   [[nodiscard]] int own() const { return own_; }
   /// The number of ranks of each group that own a slice: the size of the smallest group.
-  [[nodiscard]] int owners() const;
+  [[nodiscard]] int owners() const {
+    return static_cast<int>(std::ranges::min_element(groups_, {}, &std::vector<int>::size)->size());
+  }
   /// The owners of this rank's slice in the other groups, in the order of the groups; empty if this
   /// rank owns no slice.
-  [[nodiscard]] std::vector<int> counterparts() const;
+  [[nodiscard]] std::vector<int> counterparts() const {
+    std::vector<int> found;
+    if (static_cast<int>(place_) >= owners()) return found;
+    for (int group = 0; group < size(); ++group)
+      if (group != own_) found.push_back(ranks(group)[place_]);
+    return found;
+  }
 
  private:
-  Groups(std::vector<std::vector<int>> groups, int own_rank);
+  Groups(std::vector<std::vector<int>> groups, int own_rank) : groups_(std::move(groups)) {
+    for (int group = 0; group < size(); ++group) {
+      const auto found = std::ranges::lower_bound(ranks(group), own_rank);
+      if (found == ranks(group).end() || *found != own_rank) continue;
+      own_ = group;
+      place_ = static_cast<std::size_t>(found - ranks(group).begin());
+    }
+  }
 
   std::vector<std::vector<int>> groups_;
   int own_ = 0;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "../doubles/fake_cuda.hpp"
-#include "backend/gpu/runtime/gpu_info.hpp"
+#include "backend/gpu/nccl/nccl_backend.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend {
@@ -183,9 +183,11 @@ class PathTest : public testing::Test {
       cards_[i].device = static_cast<int>(i);
     }
   }
-  [[nodiscard]] gpu::GpuPath path() const { return gpu::select_path(std::vector{2, 5, 7}, cards_); }
+  [[nodiscard]] nccl::GpuPath path() const {
+    return nccl::select_path(std::vector{2, 5, 7}, cards_);
+  }
 
-  std::array<gpu::GpuInfo, 3> cards_{};
+  std::array<nccl::GpuInfo, 3> cards_{};
 };
 
 TEST_F(PathTest, IsNcclForRanksWithAGpuEach) { EXPECT_TRUE(path().nccl); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decisions that the ranks of several hosts make alike: algorithm, order of the hosts, and
 // placement.
-#include "backend/internode/algorithms.hpp"
+#include "backend/internode/reduction.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/mpi/buffer_pool.hpp"
+#include "backend/mpi/exchange.hpp"
 
 #include <gtest/gtest.h>
 

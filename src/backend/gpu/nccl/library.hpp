@@ -2,13 +2,13 @@
 // The interface to NCCL. Tests replace it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
-#include "backend/gpu/runtime/gpu_info.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
 #include "kolo/types.hpp"
 
@@ -18,7 +18,7 @@ namespace kolo::internal::backend::nccl {
 
 using CommHandle = ncclComm*;  // ncclComm_t
 using gpu::StreamHandle;
-using gpu::UniqueId;
+using UniqueId = std::array<char, 128>;  // ncclUniqueId
 
 /// A call that returns `in_progress` continues until `state` returns `ready`. Until then the
 /// communicator may only be aborted.

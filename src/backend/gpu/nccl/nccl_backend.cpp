@@ -6,17 +6,48 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/gpu/nccl/reduction.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend::nccl {
+namespace {
+
+std::string nccl_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+}  // namespace
+
+/// All ranks evaluate the same infos in the same order, so they select the same path and report the
+/// same reason.
+GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) {
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].why_no_nccl.front() != '\0')
+      return {false, fmt::format("rank {}: {}", ranks[i], infos[i].why_no_nccl.data())};
+  for (std::size_t i = 1; i < infos.size(); ++i)
+    if (infos[i].nccl_version != infos.front().nccl_version)
+      return {false, fmt::format("rank {} has NCCL {}, rank {} has NCCL {}", ranks.front(),
+                                 nccl_text(infos.front().nccl_version), ranks[i],
+                                 nccl_text(infos[i].nccl_version))};
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    for (std::size_t j = i + 1; j < infos.size(); ++j)
+      if (infos[i].uuid == infos[j].uuid &&
+          (infos[i].may_share_gpu == 0 || infos[j].may_share_gpu == 0))
+        return {false,
+                fmt::format("ranks {} and {} use the same GPU (cuda:{} and cuda:{}, PCI {}): "
+                            "give each rank a GPU of its own",
+                            ranks[i], ranks[j], infos[i].device, infos[j].device,
+                            infos[i].pci_bus_id.data())};
+  return {true, ""};
+}
 
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
   if (!traits_of(type).reduces) return true;
+  // NCCL lacks integers of 16 bits and Adasum.
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {
-    return can_reduce(batch.kind.op, tensor->dtype);
+    return batch.kind.op != ReduceOp::adasum && tensor->dtype != DType::u16 &&
+           tensor->dtype != DType::i16;
   });
 }
 

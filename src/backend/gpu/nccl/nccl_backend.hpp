@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes batches of tensors on GPUs among ranks that each have a GPU.
+// Executes batches of tensors on GPUs among ranks that each have a GPU, and selects the path of the
+// GPU tensors of a set of ranks.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +22,27 @@
 #include "base/settings.hpp"
 
 namespace kolo::internal::backend::nccl {
+
+/// The information of one rank. Texts are terminated by zero.
+struct GpuInfo {
+  std::array<char, 16> uuid{};
+  std::array<char, 32> pci_bus_id{};
+  std::array<char, 160> why_no_nccl{};  // "" if NCCL is available
+  std::int32_t nccl_version = 0;
+  std::int32_t device = 0;
+  std::int32_t may_share_gpu = 0;  // 1 if NCCL allows several ranks on one GPU
+  UniqueId unique_id{};            // that of the first rank is used
+};
+static_assert(std::is_trivially_copyable_v<GpuInfo>);  // travels as bytes
+
+/// How a set of ranks exchanges GPU tensors. The same on all of these ranks.
+struct GpuPath {
+  bool nccl = false;
+  std::string why_not{};  // the reason, with the ranks concerned
+};
+
+/// `infos` has one element for each of `ranks`.
+[[nodiscard]] GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos);
 
 /// Has a communicator for each list of participating ranks. Must outlive its executions.
 class NcclBackend : public Backend {
