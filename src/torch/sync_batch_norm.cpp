@@ -126,6 +126,8 @@ Gradients gradients_of(const Tensor& gradient, const Tensor& input, const Tensor
           sum_g.to(weight.scalar_type())};
 }
 
+// (input - mean) / sqrt(variance + eps) * weight + bias. The gradient includes the dependence of
+// the statistics on all ranks' inputs, so backward runs one unnamed allreduce.
 struct Normalize : ::torch::autograd::Function<Normalize> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
                         const Tensor& bias, const BatchStatistics& statistics, double eps,
@@ -155,13 +157,6 @@ struct Normalize : ::torch::autograd::Function<Normalize> {
     return {result.input, result.weight, result.bias, {}, {}, {}};
   }
 };
-
-// (input - mean) / sqrt(variance + eps) * weight + bias. The gradient includes the dependence of
-// the statistics on all ranks' inputs, so backward runs one unnamed allreduce.
-Tensor normalize(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                 const BatchStatistics& statistics, double eps, const ProcessSet& set) {
-  return Normalize::apply(input, weight, bias, statistics, eps, set);
-}
 
 // Makes `target` a copy of `source`, even if dtype or device differ.
 void replace(Tensor& target, const Tensor& source) {
@@ -217,7 +212,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
                                               is_training() || !options.track_running_stats(),
                                               factor, options.eps());
   }
-  // Autograd does not record the statistics: the gradient of `normalize` includes the dependence on
+  // Autograd does not record the statistics: the gradient of `Normalize` includes the dependence on
   // them.
   const BatchStatistics statistics = [&] {
     const at::NoGradGuard no_grad;
@@ -228,7 +223,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
       input.options().dtype(input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const Tensor scale = weight.defined() ? weight : at::ones({options.num_features()}, like);
   const Tensor shift = bias.defined() ? bias : at::zeros({options.num_features()}, like);
-  return normalize(input, scale, shift, statistics, options.eps(), set_);
+  return Normalize::apply(input, scale, shift, statistics, options.eps(), set_);
 }
 
 // The weight of a new batch in the running statistics. Without a momentum all batches count

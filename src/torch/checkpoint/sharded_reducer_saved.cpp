@@ -201,9 +201,9 @@ void write_shard(const fs::path& folder, const std::string& key, ShardPosition p
   save_safetensors(file_name(folder, position), saved->views(), metadata);
 }
 
-// Reads this rank's parts from the files that have them, written by any number of ranks. `place`
-// is the `shard_place_text` of this rank. Throws CheckpointError, and InvalidArgument for the
-// state of another optimizer; nothing has changed then.
+// Reads this rank's parts from the files that have them, written by any number of ranks.
+// `place_here` is the `shard_place_text` of this rank. Throws CheckpointError, and InvalidArgument
+// for the state of another optimizer; nothing has changed then.
 void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
                  const ParameterShards& shards, const std::string& place_here) {
   const ShardIndex index = read_shard_index(folder);
