@@ -5,11 +5,10 @@
 #pragma once
 
 #include "kolo/kolo.hpp"
-#include "kolo/torch/autocast.hpp"
+#include "kolo/torch/amp.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/elastic.hpp"
-#include "kolo/torch/grad_scaler.hpp"
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"

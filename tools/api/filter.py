@@ -33,7 +33,7 @@ AREAS = {
     "diagnostics": "diagnostics",
     "torch/optimizer": "torch_optimizers", "torch/sharded_optimizer": "torch_optimizers",
     "torch/gradients": "torch_optimizers",
-    "torch/autocast": "torch_precision", "torch/grad_scaler": "torch_precision",
+    "torch/amp": "torch_precision",
     "torch/collectives": "torch_tensors",
     "torch/state": "torch_models", "torch/sync_batch_norm": "torch_models",
 }

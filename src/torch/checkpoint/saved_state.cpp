@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies modules, optimizers and tensors to states and back.
+// Copies modules, optimizers, tensors and the states of random number generators to states and
+// back.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <torch/serialize/archive.h>
@@ -9,7 +11,9 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +21,7 @@
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/elastic.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
+#include "kolo/torch/state.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
 #include "training/checkpoint/safetensors.hpp"
@@ -115,6 +120,31 @@ void require_same_place(InputArchive& archive, ::torch::optim::Optimizer& optimi
 
 std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
 
+// The generator of the CPU, then the generator of this rank's GPU if there is one.
+std::vector<at::Generator> generators() {
+  std::vector<at::Generator> all{at::globalContext().defaultGenerator(at::kCPU)};
+  const ::torch::Device device = local_device();
+  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device));
+  return all;
+}
+
+// The name of a generator's state, by the position of the generator.
+std::string state_name(std::size_t generator) { return generator == 0 ? "cpu" : "cuda"; }
+
+// Returns the saved states in the order of `generators`. For each further state, whose generator
+// this process lacks, an undefined tensor follows, so that the caller can report the number.
+std::vector<::torch::Tensor> states_from(const StateDict& saved, std::size_t generators_here) {
+  std::vector<::torch::Tensor> states;
+  for (std::size_t i = 0; i < generators_here; ++i) {
+    const auto found = saved.tensors.find(state_name(i));
+    if (found == saved.tensors.end())
+      throw InvalidArgument("load_random_state: the state has no tensor '" + state_name(i) + "'");
+    states.push_back(to_tensor(found->second));
+  }
+  states.resize(std::max(states.size(), saved.tensors.size()));
+  return states;
+}
+
 }  // namespace
 
 StateDict state(const ::torch::nn::Module& module) {
@@ -185,6 +215,35 @@ void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state) {
       groups[i].options().serialize(options);
     }
   });
+}
+
+StateDict random_state() {
+  HostTensors states;
+  std::vector<at::Generator> all = generators();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::lock_guard lock(all[i].mutex());  // other threads may draw numbers
+    states.add(state_name(i), all[i].get_state());
+  }
+  return StateDict(states.views());
+}
+
+void load_random_state(const StateDict& state) {
+  try {
+    std::vector<at::Generator> all = generators();
+    const std::vector<::torch::Tensor> states = states_from(state, all.size());
+    if (states.size() != all.size()) {
+      throw InvalidArgument("load_random_state: the state is for " + std::to_string(states.size()) +
+                            " generators, this process has " + std::to_string(all.size()));
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::lock_guard lock(all[i].mutex());
+      all[i].set_state(states[i]);
+    }
+  } catch (const c10::Error& error) {
+    throw InvalidArgument(
+        std::string("load_random_state: this is not a state of random numbers: ") +
+        error.what_without_backtrace());
+  }
 }
 
 }  // namespace kolo

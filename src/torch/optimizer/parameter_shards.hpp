@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "torch/optimizer/parameter_names.hpp"
-#include "training/optimizer/shard_position.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 

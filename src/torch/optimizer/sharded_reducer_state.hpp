@@ -10,7 +10,6 @@
 #include "torch/optimizer/parameter_names.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/optimizer/shard_gradient_storage.hpp"
-#include "torch/optimizer/whole_gradient_storage.hpp"
 #include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::detail {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reduces a sparse gradient by gathering all ranks' indices and values.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
-
-#include "torch/optimizer/sparse_gradient.hpp"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -9,10 +8,16 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 
 #include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "torch/gpu_stream.hpp"
+#include "torch/optimizer/torch_gradient_storage.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::internal {
@@ -34,11 +39,31 @@ Entries entries_of(const ::torch::Tensor& gradient, std::int64_t sparse_dims) {
           at::empty(shape, sparse.values().options())};
 }
 
-}  // namespace
+// The gathered tensors have one row per entry of a gradient.
+class SparseReduction : public OwnReduction {
+ public:
+  SparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
+                  SparseReductionOptions options, ::torch::Tensor* result);
+  void wait() override;
+
+ private:
+  void require_same_step(const std::vector<std::int64_t>& rows) const;
+
+  SparseReductionOptions options_;
+  ::torch::Tensor* result_;
+  std::vector<std::int64_t> shape_;
+  ::torch::Tensor indices_;  // the first row holds the step, which detects a rank at another step
+  ::torch::Tensor values_;
+  ::torch::Tensor all_indices_;
+  ::torch::Tensor all_values_;
+  // Declared last, so destroyed first: the destructor waits for the operation, which uses the
+  // tensors above.
+  Future<std::vector<std::vector<std::int64_t>>> future_;
+};
 
 SparseReduction::SparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
-                                 Options options)
-    : options_(std::move(options)), shape_(gradient.sizes().vec()) {
+                                 SparseReductionOptions options, ::torch::Tensor* result)
+    : options_(std::move(options)), result_(result), shape_(gradient.sizes().vec()) {
   const Entries entries = entries_of(gradient, sparse_dims);
   // The step travels as an extra row of indices, because an allgather, unlike an allreduce, does
   // not carry the number of a step.
@@ -73,7 +98,8 @@ void SparseReduction::require_same_step(const std::vector<std::int64_t>& rows) c
                  options_.name, behind);
 }
 
-::torch::Tensor SparseReduction::finish(double scale) {
+void SparseReduction::wait() {
+  const at::NoGradGuard no_grad;
   const std::vector<std::vector<std::int64_t>> rows = future_.get();
   require_same_step(rows.front());
   std::vector<::torch::Tensor> indices;
@@ -82,8 +108,17 @@ void SparseReduction::require_same_step(const std::vector<std::int64_t>& rows) c
     if (count > 0) indices.push_back(all_indices_.slice(0, row + 1, row + count));
     row += count;
   }
-  if (scale != 1.0) all_values_.mul_(scale);
-  return at::sparse_coo_tensor(at::cat(indices).t(), all_values_, shape_).coalesce();
+  if (options_.scale != 1.0) all_values_.mul_(options_.scale);
+  *result_ = at::sparse_coo_tensor(at::cat(indices).t(), all_values_, shape_).coalesce();
+}
+
+}  // namespace
+
+std::unique_ptr<OwnReduction> reduce_sparse(const ::torch::Tensor& gradient,
+                                            std::int64_t sparse_dims,
+                                            SparseReductionOptions options,
+                                            ::torch::Tensor* result) {
+  return std::make_unique<SparseReduction>(gradient, sparse_dims, std::move(options), result);
 }
 
 }  // namespace kolo::internal

@@ -27,24 +27,6 @@ bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at
   return sum.add_(addend);
 }
 
-/// Writes the reduced sparse gradient to `result`, the buffer of its round in the storage.
-class OwnSparseReduction : public OwnReduction {
- public:
-  OwnSparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
-                     SparseReduction::Options options, double scale, ::torch::Tensor* result)
-      : reduction_(gradient, sparse_dims, std::move(options)), scale_(scale), result_(result) {}
-
-  void wait() override {
-    const at::NoGradGuard no_grad;
-    *result_ = reduction_.finish(scale_);
-  }
-
- private:
-  SparseReduction reduction_;
-  double scale_;
-  ::torch::Tensor* result_;  // in a deque, so it stays in place
-};
-
 }  // namespace
 
 TorchGradientStorage::TorchGradientStorage(DistributedOptimizerOptions options, const char* subject)
@@ -275,9 +257,9 @@ std::unique_ptr<OwnReduction> TorchGradientStorage::open_own(std::size_t slot, d
   double scale = factor * prescale(options_) * postscale(options_);
   if (options_.op == ReduceOp::average) scale /= options_.process_set.size();
   try {
-    return std::make_unique<OwnSparseReduction>(
-        gradient, parameter.sparse_dims,
-        SparseReduction::Options{name, number, options_.process_set}, scale, &round.buffer);
+    // The round is in a deque, so its buffer stays in place.
+    return reduce_sparse(gradient, parameter.sparse_dims,
+                         {name, number, options_.process_set, scale}, &round.buffer);
   } catch (...) {
     parameter.rounds.pop_back();
     throw;

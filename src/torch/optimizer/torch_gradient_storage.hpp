@@ -16,7 +16,6 @@
 
 #include "kolo/optimizer.hpp"
 #include "torch/optimizer/gradient_hook.hpp"
-#include "torch/optimizer/sparse_gradient.hpp"
 #include "training/optimizer/gradient_storage.hpp"
 #include "training/optimizer/optimizer_setup.hpp"
 
@@ -48,6 +47,22 @@ struct Parameter {
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
   std::int64_t reduced_version = 0;
 };
+
+struct SparseReductionOptions {
+  std::string name;  ///< Name of the operation.
+  std::int64_t step;
+  ProcessSet process_set;
+  double scale;  ///< Factor of the sum over the ranks.
+};
+
+/// Submits the reduction of one sparse (COO) gradient. `wait` sets `*result` to the reduced
+/// gradient, coalesced and equal on all ranks, and throws Mismatch on every rank if ranks were at
+/// different steps. A gradient without entries may have another number of sparse dimensions than
+/// the other ranks' gradients: `sparse_dims`, if not 0, is the number to use for it.
+[[nodiscard]] std::unique_ptr<OwnReduction> reduce_sparse(const ::torch::Tensor& gradient,
+                                                          std::int64_t sparse_dims,
+                                                          SparseReductionOptions options,
+                                                          ::torch::Tensor* result);
 
 /// A reduced gradient is set aside before another pass accumulates, and added back afterwards. It
 /// cannot be reduced again, not even by an average, because ranks that have joined would take part

@@ -2,9 +2,11 @@
 // The gradients of an optimizer, divided into buckets.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo::internal {
@@ -18,19 +20,50 @@ struct Bucket {
   int rounds = 0;               // submitted by this rank in the current pass
 
   /// The part of the operation's name after the optimizer's number.
-  [[nodiscard]] std::string name_in_round(int round) const;
+  [[nodiscard]] std::string name_in_round(int round) const {
+    // Only the operation of a single gradient has a dot after the optimizer's number or the round.
+    // So a gradient cannot be named such that its operation has the name of another one.
+    const std::string start = round == 0 ? "" : "(round " + std::to_string(round + 1) + ")";
+    return start + (group ? "" : ".") + name;
+  }
   /// The places of some of the bucket's slots (`GradientBucket::places`). `some` is in the order of
   /// the bucket.
-  [[nodiscard]] std::vector<std::size_t> places_of(const std::vector<std::size_t>& some) const;
+  [[nodiscard]] std::vector<std::size_t> places_of(const std::vector<std::size_t>& some) const {
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < slots.size() && places.size() < some.size(); ++i)
+      if (slots[i] == some[places.size()]) places.push_back(first_place + i);
+    return places;
+  }
 };
 
 /// The buckets of one optimizer, in the order of their first slots.
 class GradientBuckets {
  public:
   /// Adds the next slot, to a group or as a bucket of its own.
-  void add(const std::string& name, std::optional<std::size_t> group);
+  void add(const std::string& name, std::optional<std::size_t> group) {
+    const std::size_t slot = bucket_of_.size();
+    std::size_t bucket = buckets_.size();
+    if (group) {
+      if (bucket_of_group_.size() <= *group) bucket_of_group_.resize(*group + 1);
+      if (!bucket_of_group_[*group]) bucket_of_group_[*group] = bucket;
+      bucket = *bucket_of_group_[*group];
+    }
+    // The operation of a group is named after the group's number and not after its gradients,
+    // because the name must be the same on all ranks.
+    if (bucket == buckets_.size())
+      buckets_.push_back(
+          {.name = group ? "(group " + std::to_string(*group) + ")" : name, .group = group});
+    buckets_[bucket].slots.push_back(slot);
+    bucket_of_.push_back(bucket);
+  }
   /// Adds the next slot in the place of `slot`, which becomes a bucket of its own named `retired`.
-  void replace(std::size_t slot, const std::string& retired);
+  void replace(std::size_t slot, const std::string& retired) {
+    Bucket& bucket = of(slot);
+    *std::find(bucket.slots.begin(), bucket.slots.end(), slot) = bucket_of_.size();
+    bucket.first_place += bucket.slots.size();
+    bucket_of_.push_back(std::exchange(bucket_of_[slot], buckets_.size()));
+    buckets_.push_back({.name = retired, .slots = {slot}});
+  }
 
   [[nodiscard]] std::size_t slots() const { return bucket_of_.size(); }
   [[nodiscard]] std::vector<Bucket>& all() { return buckets_; }

@@ -23,10 +23,6 @@ namespace kolo::internal {
                                    const std::vector<NamedTensor>& tensors,
                                    const detail::GroupedAllreduceCall& call);
 
-/// Throws InvalidArgument unless both lists have the same names, dtypes and numbers of elements.
-void require_alike(const std::vector<NamedTensor>& gradients,
-                   const std::vector<NamedTensor>& parameters);
-
 }  // namespace kolo::internal
 
 namespace kolo::detail {

@@ -16,16 +16,25 @@ namespace kolo::internal {
 
 /// The mark of this rank in a maximum over the set's ranks. It is above 0, and larger for a lower
 /// rank, so that the maximum is the mark of the lowest marked rank. 0 marks no rank.
-[[nodiscard]] std::int32_t mark_of_this_rank(const ProcessSet& set);
+[[nodiscard]] inline std::int32_t mark_of_this_rank(const ProcessSet& set) {
+  return set.size() - set.rank();
+}
 /// The rank, in the world, that a mark above 0 identifies.
-[[nodiscard]] int marked_rank(const ProcessSet& set, std::int32_t mark);
+[[nodiscard]] inline int marked_rank(const ProcessSet& set, std::int32_t mark) {
+  const std::vector<int> members = set.ranks();
+  return members[members.size() - static_cast<std::size_t>(mark)];
+}
 
 /// Every rank fills in its numbers, and one allreduce replaces each by its maximum over the ranks.
 /// The allreduce carries all fields in the order in which they are declared here.
 class PassSummary {
  public:
   /// Resizes the fields, and fills them with 0. `refused` is empty unless a hook is in use.
-  void reset(std::size_t buckets, std::size_t slots, bool has_hook);
+  void reset(std::size_t buckets, std::size_t slots, bool has_hook) {
+    buckets_ = buckets;
+    slots_ = slots;
+    numbers_.assign(1 + buckets + slots + (has_hook ? buckets : 0), 0);
+  }
 
   /// The mark of this rank if its backward has thrown.
   [[nodiscard]] std::int32_t& failure() { return numbers_[0]; }
@@ -40,13 +49,31 @@ class PassSummary {
     return field(1 + buckets_ + slots_, numbers_.size() - 1 - buckets_ - slots_);
   }
 
-  void submit(const std::string& name, const ProcessSet& set, std::int64_t step);
+  void submit(const std::string& name, const ProcessSet& set, std::int64_t step) {
+    const TensorView view(numbers_);
+    const GroupedAllreduceOptions max{.name = name, .op = ReduceOp::max, .process_set = set};
+    future_ = detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step});
+    state_ = State::submitted;
+  }
   /// Waits for at most `timeout`. Returns false if the submitted numbers are not agreed by then.
-  [[nodiscard]] bool arrives_within(std::chrono::duration<double> timeout) noexcept;
+  [[nodiscard]] bool arrives_within(std::chrono::duration<double> timeout) noexcept {
+    if (state_ != State::submitted) return true;
+    try {
+      return future_.wait_for(timeout);
+    } catch (...) {
+      return true;  // `wait` throws the error
+    }
+  }
   /// Waits for the maxima. Throws the errors of the allreduce.
-  void wait();
+  void wait() {
+    future_.get();
+    state_ = State::agreed;
+  }
   /// Ends the pass.
-  void close();
+  void close() {
+    future_ = {};
+    state_ = State::open;
+  }
 
   /// True from `submit` to `close`.
   [[nodiscard]] bool is_submitted() const { return state_ != State::open; }

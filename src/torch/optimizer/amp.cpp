@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/torch/grad_scaler.hpp"
+#include "kolo/torch/amp.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <torch/version.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/torch/optimizer.hpp"
@@ -13,6 +18,50 @@ using namespace internal;
 using ::torch::optim::Optimizer;
 namespace {
 
+c10::DeviceType autocast_type(const ::torch::Device& device) {
+  if (device.is_cpu() || device.is_cuda()) return device.type();
+  throw InvalidArgument("Autocast: the device must be a CPU or a GPU, but is " + device.str());
+}
+
+::torch::ScalarType autocast_dtype(::torch::ScalarType dtype) {
+  if (dtype == at::kHalf || dtype == at::kBFloat16) return dtype;
+  throw InvalidArgument(std::string("Autocast: the dtype must be f16 or bf16, but is ") +
+                        c10::toString(dtype));
+}
+
+struct AutocastState {
+  bool enabled;
+  c10::ScalarType dtype;
+};
+
+// The state of this thread for CPUs or GPUs. LibTorch before 2.4 has separate functions for each.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+AutocastState autocast_state(c10::DeviceType type) {
+  return {at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)};
+}
+
+void set_autocast_state(c10::DeviceType type, const AutocastState& state) {
+  at::autocast::set_autocast_enabled(type, state.enabled);
+  at::autocast::set_autocast_dtype(type, state.dtype);
+}
+#else
+AutocastState autocast_state(c10::DeviceType type) {
+  if (type == c10::DeviceType::CPU)
+    return {at::autocast::is_cpu_enabled(), at::autocast::get_autocast_cpu_dtype()};
+  return {at::autocast::is_enabled(), at::autocast::get_autocast_gpu_dtype()};
+}
+
+void set_autocast_state(c10::DeviceType type, const AutocastState& state) {
+  if (type == c10::DeviceType::CPU) {
+    at::autocast::set_cpu_enabled(state.enabled);
+    at::autocast::set_autocast_cpu_dtype(state.dtype);
+  } else {
+    at::autocast::set_enabled(state.enabled);
+    at::autocast::set_autocast_gpu_dtype(state.dtype);
+  }
+}
+#endif
+
 void require_divisible(const ::torch::Tensor& gradient) {
   if (gradient.scalar_type() != at::kHalf) return;
   throw InvalidArgument(
@@ -21,6 +70,22 @@ void require_divisible(const ::torch::Tensor& gradient) {
 }
 
 }  // namespace
+
+Autocast::Autocast(::torch::Device device, ::torch::ScalarType dtype, bool enabled)
+    : type_(autocast_type(device)) {
+  const AutocastState old = autocast_state(type_);
+  was_enabled_ = old.enabled;
+  old_dtype_ = old.dtype;
+  set_autocast_state(type_, {enabled, autocast_dtype(dtype)});
+  at::autocast::increment_nesting();
+}
+
+// LibTorch keeps converted parameters in a cache for the next operation that uses them. A step
+// changes parameters, so the outermost guard clears the cache.
+Autocast::~Autocast() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  set_autocast_state(type_, {was_enabled_, old_dtype_});
+}
 
 ::torch::Tensor GradScaler::scale(const ::torch::Tensor& loss) const {
   if (!enabled_) return loss;
