@@ -13,7 +13,6 @@
 #include "kolo/error.hpp"
 #include "negotiation/protocol/tree.hpp"
 #include "session/job/mpi_environment.hpp"
-#include "session/startup/gather.hpp"
 
 namespace kolo::internal::session {
 namespace {

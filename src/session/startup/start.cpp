@@ -22,7 +22,6 @@
 #include "session/job/job.hpp"
 #include "session/read_settings.hpp"
 #include "session/startup/cpu_links.hpp"
-#include "session/startup/gather.hpp"
 #include "session/startup/networks.hpp"
 #include "transport/machine.hpp"
 
