@@ -20,7 +20,7 @@
 #include "node/local_group.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/shared_board.hpp"
-#include "session/startup/over_mpi.hpp"
+#include "session/startup/start.hpp"
 #include "session/topology.hpp"
 #include "transport/shm_transport.hpp"
 #include "transport/socket_transport.hpp"
