@@ -49,7 +49,7 @@ struct Job;
 
 /// The process's job. Never destroyed, because exit handlers use it, and because destruction would
 /// close the connection without a farewell, which the server takes for the loss of this process.
-[[nodiscard]] Job& this_job();
+[[nodiscard]] inline Job& this_job();
 
 /// The state that outlives a session, because several sessions of a process may follow each other
 /// in one job. `this_job()` is the only object. Each kind of job has a member. Any thread may read
@@ -76,8 +76,7 @@ struct Job {
     if (is_forked)
       throw InvalidArgument(
           "this process was forked from one that had started Kolo, whose connections do not "
-          "survive "
-          "that: fork before kolo::init, or leave Kolo to the parent");
+          "survive that: fork before kolo::init, or leave Kolo to the parent");
   }
 
   /// The kind of the last session that this process has begun to start.
