@@ -15,7 +15,7 @@
 #include "diagnostics/counters.hpp"
 #include "diagnostics/flight_record.hpp"
 #include "diagnostics/names.hpp"
-#include "diagnostics/timeline_tracks.hpp"
+#include "diagnostics/timeline.hpp"
 
 namespace kolo::internal::diagnostics {
 

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A timeline under construction. A thread of its own writes it, so that no step waits for a file.
+// A timeline under construction, and the tracks on which it shows operations and batches. A thread
+// of its own writes it, so that no step waits for a file.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "diagnostics/names.hpp"
 #include "diagnostics/timeline_file.hpp"
 
 namespace kolo::internal::diagnostics {
@@ -92,6 +95,48 @@ class Timeline {
   std::condition_variable stopped_{};
   bool stopping_ = false;
   std::thread thread_;
+};
+
+/// Gives out the lowest number that is free.
+class TrackPool {
+ public:
+  [[nodiscard]] std::uint32_t take();
+  void give_back(std::uint32_t track) { taken_[track] = false; }
+  void clear() { taken_.clear(); }
+
+ private:
+  std::vector<bool> taken_{};
+};
+
+/// The current timeline and its tracks: one for each of the first names, and pools of tracks for
+/// all other operations and for batches. Called by the driver only. `begin_operation` and
+/// `end_operation` need a timeline; without one, the other functions do nothing.
+class TimelineTracks {
+ public:
+  /// Null: no timeline.
+  void set(std::shared_ptr<Timeline> timeline);
+  [[nodiscard]] const std::shared_ptr<Timeline>& timeline() const { return timeline_; }
+
+  /// `entry` is the entry of the operation's name; `named`: the name is not empty.
+  void begin_operation(Tag& tag, Names::Entry& entry, bool named);
+  /// `batch` may be `no_batch`.
+  void end_operation(const Tag& tag, const Names::Entry& entry, std::uint64_t batch,
+                     const BatchTimes& times, bool failed);
+
+  /// Returns the track of the batch; 0 if the batch is not shown.
+  [[nodiscard]] std::uint32_t begin_batch(const StartedBatch& batch, TimePoint now);
+  /// `name` is static.
+  void add_phase(std::uint32_t track, const char* name, TimePoint begin, TimePoint end);
+  void end_batch(std::uint32_t track, TimePoint now);
+
+  void add_note(EventKind kind, const std::string& text, TimePoint now);
+
+ private:
+  std::shared_ptr<Timeline> timeline_{};
+  std::uint32_t number_ = 0;  // the timelines so far
+  std::uint32_t named_tracks_ = 0;
+  TrackPool shared_tracks_{};
+  TrackPool batch_tracks_{};
 };
 
 /// `path` with each `%r` replaced by the rank. "" if this rank writes no file: without `%r`, only

@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "session/startup/cpu_transport.hpp"
+#include "session/startup/cpu_links.hpp"
 #include "transport/mpi_transport.hpp"
 
 namespace kolo::internal::messenger {

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "session/job/mpi_environment.hpp"
-#include "session/startup/control_sockets.hpp"
-#include "session/startup/data_network.hpp"
+#include "session/startup/networks.hpp"
 
 namespace kolo::internal::session {
 namespace {

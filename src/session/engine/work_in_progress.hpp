@@ -2,6 +2,8 @@
 // The unfinished operations that the driver has taken from the queue.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -11,6 +13,8 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/dtype.hpp"
+#include "negotiation/stall/explain.hpp"
 #include "negotiation/wire/actions.hpp"
 #include "session/engine/operation.hpp"
 
@@ -26,7 +30,18 @@ struct RunningBatch {
 };
 
 /// The batch in words: `batch 7 (allreduce "x" and 3 more, 4.0 MiB)`.
-[[nodiscard]] std::string describe(const RunningBatch& batch);
+[[nodiscard]] inline std::string describe(const RunningBatch& batch) {
+  const detail::Operation& first = *batch.operations.front();
+  double bytes = 0.0;
+  for (const detail::Operation* operation : batch.operations)
+    for (const backend::BatchTensor& member : operation->members())
+      bytes += static_cast<double>(member.elements()) * static_cast<double>(size_of(member.dtype));
+  const std::size_t others = batch.operations.size() - 1;
+  return fmt::format("batch {} ({}{}{})", batch.sequence,
+                     negotiation::operation_in_words(first.descriptor().type, first.key()),
+                     others == 0 ? "" : fmt::format(" and {} more", others),
+                     bytes > 0.0 ? ", " + diagnostics::in_bytes(bytes) : "");
+}
 
 /// An operation is negotiated under a ticket, then runs in a batch. Only the driver may call it.
 class WorkInProgress {
@@ -40,7 +55,16 @@ class WorkInProgress {
 
   /// Adds an operation to be negotiated. Tickets are reused, so that a steady stream of operations
   /// allocates nothing.
-  negotiation::Ticket add(detail::Operation* operation, TimePoint now);
+  negotiation::Ticket add(detail::Operation* operation, TimePoint now) {
+    if (free_tickets_.empty()) {
+      negotiating_.push_back({operation, now});
+      return negotiating_.size() - 1;
+    }
+    const negotiation::Ticket ticket = free_tickets_.back();
+    free_tickets_.pop_back();
+    negotiating_[ticket] = {operation, now};
+    return ticket;
+  }
   [[nodiscard]] detail::Operation* operator[](negotiation::Ticket ticket) const {
     return negotiating_[ticket].operation;
   }
@@ -60,7 +84,15 @@ class WorkInProgress {
   [[nodiscard]] const std::deque<RunningBatch>& running() const { return running_; }
 
   /// All operations, as flight records list them.
-  [[nodiscard]] diagnostics::Recorder::Pending pending() const;
+  [[nodiscard]] diagnostics::Recorder::Pending pending() const {
+    diagnostics::Recorder::Pending all;
+    for (const auto& [operation, since] : negotiating_)
+      if (operation != nullptr) all.push_back({operation->tag(), &operation->descriptor()});
+    for (const RunningBatch& batch : running_)
+      for (const detail::Operation* operation : batch.operations)
+        all.push_back({operation->tag(), &operation->descriptor(), true, batch.sequence});
+    return all;
+  }
 
  private:
   std::vector<Negotiating> negotiating_{};

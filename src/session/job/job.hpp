@@ -2,6 +2,8 @@
 // This process's place in its job, and the state that outlives a session.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +12,10 @@
 #include <span>
 #include <vector>
 
+#include "kolo/error.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "session/job/job_membership.hpp"
+#include "session/job/launcher.hpp"
 #include "session/job/mpi_environment.hpp"
 
 namespace kolo::internal::node {
@@ -41,19 +45,39 @@ class SingleProcess : public rendezvous::Rendezvous {
   void settle() override {}
 };
 
+struct Job;
+
+/// The process's job. Never destroyed, because exit handlers use it, and because destruction would
+/// close the connection without a farewell, which the server takes for the loss of this process.
+[[nodiscard]] inline Job& this_job();
+
 /// The state that outlives a session, because several sessions of a process may follow each other
 /// in one job. `this_job()` is the only object. Each kind of job has a member. Any thread may read
 /// the atomic members; the comments of the other members' classes say which threads may call them.
 struct Job {
   /// Sets `kind` for the session that is about to start. `over_mpi`: the program has passed a
   /// communicator. Throws InvalidArgument for launcher variables that cannot be used.
-  void choose_kind(bool over_mpi);
+  void choose_kind(bool over_mpi) {
+    const bool served = !over_mpi && (started_by_kolorun() ||
+                                      (find_serverless_job() && !MpiEnvironment::has_company()));
+    kind = served                             ? JobKind::served
+           : over_mpi || !is_single_process() ? JobKind::mpi
+                                              : JobKind::single_process;
+  }
 
   /// From now on, children of this process count as forked: neither MPI nor a session survives a
   /// fork, so a child must not use them.
-  void watch_forks();
+  void watch_forks() {
+    std::call_once(watches_forks,
+                   [] { ::pthread_atfork(nullptr, nullptr, [] { this_job().is_forked = true; }); });
+  }
   /// Throws InvalidArgument in a forked child.
-  void require_not_forked() const;
+  void require_not_forked() const {
+    if (is_forked)
+      throw InvalidArgument(
+          "this process was forked from one that had started Kolo, whose connections do not "
+          "survive that: fork before kolo::init, or leave Kolo to the parent");
+  }
 
   /// The kind of the last session that this process has begun to start.
   std::atomic<JobKind> kind{JobKind::single_process};
@@ -73,8 +97,9 @@ struct Job {
   std::atomic<bool> has_run_elastically{false};  // `elastic::run` was called
 };
 
-/// The process's job. Never destroyed, because exit handlers use it, and because destruction would
-/// close the connection without a farewell, which the server takes for the loss of this process.
-[[nodiscard]] Job& this_job();
+inline Job& this_job() {
+  static Job& job = *new Job;
+  return job;
+}
 
 }  // namespace kolo::internal::session

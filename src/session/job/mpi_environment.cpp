@@ -17,7 +17,6 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 #include "session/job/job.hpp"
-#include "session/job/launcher.hpp"
 
 namespace kolo::internal::session {
 namespace {

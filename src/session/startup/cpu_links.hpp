@@ -3,6 +3,7 @@
 // otherwise over the network.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,7 @@
 #include "node/local_group.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/shared_board.hpp"
-#include "session/startup/cpu_transport.hpp"
-#include "session/startup/over_mpi.hpp"
+#include "session/startup/start.hpp"
 #include "session/topology.hpp"
 #include "transport/shm_transport.hpp"
 #include "transport/socket_transport.hpp"
@@ -39,6 +39,58 @@ struct HostMemory {
 };
 
 [[nodiscard]] HostMemory lay_out_memory(bool several_hosts);
+
+/// Sends through shared memory to ranks of this host, and over sockets, or else MPI, to the others.
+/// `poll` also drives the messenger, which carries data and has no thread of its own.
+class CpuTransport : public transport::Transport {
+ public:
+  /// Each of the objects may be null. They outlive the transport.
+  CpuTransport(Transport* mpi, transport::SocketTransport* sockets, messenger::Messenger* messenger)
+      : messenger_(messenger), mpi_(mpi), network_(sockets == nullptr ? mpi : sockets) {}
+
+  /// `ranks`: the ranks reached through `memory`, ascending. `all`: there are no other ranks.
+  void use_memory(Transport& memory, std::vector<int> ranks, bool all) {
+    memory_ = &memory;
+    ranks_in_memory_ = std::move(ranks);
+    network_ = all ? nullptr : network_;
+  }
+
+  void send(int peer, transport::Message message) override {
+    Transport* const way = std::ranges::binary_search(ranks_in_memory_, peer) ? memory_ : network_;
+    way->send(peer, std::move(message));
+  }
+
+  bool poll(const Receiver& receive) override {
+    bool moved = messenger_ != nullptr && messenger_->progress();
+    if (memory_ != nullptr) moved |= memory_->poll(receive);
+    if (network_ != nullptr) moved |= network_->poll(receive);
+    return moved;
+  }
+
+  [[nodiscard]] bool flushed() const override {
+    return (memory_ == nullptr || memory_->flushed()) &&
+           (network_ == nullptr || network_->flushed());
+  }
+  /// The loss on the control connection comes first, because it has the better reason if both
+  /// connections of a peer have ended.
+  [[nodiscard]] const Failure* loss() const override {
+    const Failure* const loss = network_ == nullptr ? nullptr : network_->loss();
+    return loss != nullptr || messenger_ == nullptr ? loss : messenger_->loss();
+  }
+
+  /// True while messages or data may arrive without a ring.
+  [[nodiscard]] bool must_poll() const {
+    return (network_ != nullptr && network_ == mpi_) ||
+           (messenger_ != nullptr && !messenger_->may_sleep());
+  }
+
+ private:
+  messenger::Messenger* messenger_;
+  Transport* mpi_;
+  Transport* network_;
+  Transport* memory_ = nullptr;
+  std::vector<int> ranks_in_memory_{};
+};
 
 /// Calls MPI as little as possible, because MPI has to be polled. If all ranks share memory, only
 /// Adasum calls it. With sockets between hosts, MPI carries only data, or nothing if libfabric

@@ -3,7 +3,6 @@
 // build never chooses a session over MPI.
 #include "kolo/error.hpp"
 #include "session/job/mpi_environment.hpp"
-#include "session/startup/over_mpi.hpp"
 #include "session/startup/start.hpp"
 
 namespace kolo::internal::session {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/startup/over_mpi.hpp"
-
 #include <mpi.h>
 
 #include "messenger/mpi_messenger.hpp"

@@ -21,10 +21,8 @@
 #include "node/memory_limits.hpp"
 #include "session/job/job.hpp"
 #include "session/read_settings.hpp"
-#include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
-#include "session/startup/data_network.hpp"
-#include "session/startup/gather.hpp"
+#include "session/startup/networks.hpp"
 #include "transport/machine.hpp"
 
 namespace kolo::internal::session {

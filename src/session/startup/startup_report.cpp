@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/rank_set.hpp"
-#include "kolo/error.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects the ranks by sockets along the edges of the tree that shared memory does not carry. All
-// of these edges get sockets or none, because a session that polls MPI for one edge gains nothing
-// from sockets on the others.
+// Connects the ranks over networks: by sockets for control messages, and over libfabric for data,
+// if MPI does not carry it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "messenger/fabric.hpp"
+#include "rendezvous/rendezvous.hpp"
 #include "session/startup/host_record.hpp"
 #include "transport/socket_transport.hpp"
 
@@ -34,7 +36,9 @@ void write_addresses(const transport::Listeners& listeners, HostRecord& into);
                                                                 const Topology& topology,
                                                                 const MemoryVerdict& memory);
 
-/// The connections of this rank along the edges of the tree, or the reason why some are missing.
+/// The sockets of this rank along the edges of the tree that shared memory does not carry, or the
+/// reason why some are missing. All of these edges get sockets or none, because a session that
+/// polls MPI for one edge gains nothing from sockets on the others.
 struct Connections {
   std::vector<transport::SocketPeer> peers{};
   std::string problem{};
@@ -48,5 +52,25 @@ struct Connections {
                                         const MemoryVerdict& memory,
                                         const transport::Listeners& listeners,
                                         const std::function<void()>& while_waiting);
+
+/// True if libfabric is to carry data between ranks that do not share memory.
+[[nodiscard]] bool chooses_fabric(Network network, bool has_mpi);
+
+/// This rank's listener, and the addresses at which all ranks listen.
+struct DataListener {
+  std::unique_ptr<messenger::FabricListener> own{};
+  std::vector<std::vector<transport::SocketAddress>> addresses{};  // by rank, the best one first
+
+  /// Collective. Throws BackendError, and the exceptions of `while_waiting`.
+  [[nodiscard]] std::unique_ptr<messenger::Messenger> connect(
+      const transport::Secret& secret, const std::function<void()>& while_waiting) const {
+    return own->connect(addresses, secret, while_waiting);
+  }
+};
+
+/// Collective. Throws InvalidArgument on every rank if one cannot listen.
+[[nodiscard]] DataListener listen_for_data(rendezvous::Rendezvous& world,
+                                           std::span<const HostRecord> records,
+                                           const Settings& settings, bool has_mpi);
 
 }  // namespace kolo::internal::session
