@@ -106,7 +106,7 @@ function(kolo_add_shared target)
   endif()
 endfunction()
 
-# kolo_vector_sources(<file>...): sources of the target kolo in the current folder with loops over
+# kolo_vector_sources(<file>...): sources of the target kolo, by their paths from src, with loops over
 # elements, some compiled once per instruction set. Vector and scalar code must give the same bits,
 # so neither may fuse a multiplication with an addition.
 function(kolo_vector_sources)
