@@ -166,7 +166,7 @@ KOLO_EXPORT Future<void> reducescatter_async(ConstTensorView input, TensorView o
                                              const ReducescatterOptions& options = {});
 
 /// Reduces and scatters a range. Returns this rank's rows in a new vector, booleans as bytes.
-template <ConstTensorRange R>
+template <ReadableRange R>
 [[nodiscard]] std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
     R&& range, const ReducescatterOptions& options = {});
 template <ConstTensorRange R>
@@ -198,7 +198,7 @@ Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, A allo
                                                   const AllgatherOptions& options = {});
 
 /// Gathers ranges, whose lengths may differ between ranks.
-template <ConstTensorRange R>
+template <ReadableRange R>
 [[nodiscard]] Gathered<detail::element_of<R>> allgather(R&& range,
                                                         const AllgatherOptions& options = {});
 template <ConstTensorRange R>
@@ -259,7 +259,7 @@ Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
                                                  const AlltoallOptions& options = {});
 
 /// Exchanges the elements of a range. Each element is one row.
-template <ConstTensorRange R, CountRange Counts>
+template <ReadableRange R, CountRange Counts>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options = {});
 template <ConstTensorRange R, CountRange Counts>
@@ -267,7 +267,7 @@ Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& 
                                                        const AlltoallOptions& options = {});
 
 /// Exchanges a range with equal counts. Its length must be a multiple of the number of members.
-template <ConstTensorRange R>
+template <ReadableRange R>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range,
                                                        const AlltoallOptions& options = {});
 template <ConstTensorRange R>

@@ -66,6 +66,11 @@ concept ConstTensorRange =
     std::ranges::borrowed_range<R> && !std::same_as<std::remove_cvref_t<R>, std::string> &&
     Element<std::ranges::range_value_t<R>>;
 
+/// A range that a synchronous call only reads. It may be a temporary.
+template <typename R>
+concept ReadableRange = ConstTensorRange < std::remove_reference_t<R>
+& > ;
+
 /// Memory that a collective reads and writes: row-major, without gaps. A view does not own the
 /// memory, which must stay alive and unused by others until the operation is done. Copying a view
 /// copies its shape, which allocates memory if there are more than four dimensions.

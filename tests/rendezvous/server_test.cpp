@@ -142,6 +142,21 @@ TEST_F(ServerTest, AnAgentThatComesAgainInAFixedJobHearsThatTheJobIsOver) {
   EXPECT_THAT(receivers_of<Refusal>(actions), testing::Contains(5));
 }
 
+// It inherits the environment of the rank, and so the number of its process.
+TEST_F(ServerTest, AProgramThatARankStartsIsToldHowToRunAlone) {
+  begin(false);
+  add_process(3, 1);
+  static_cast<void>(server_->take());
+  server_->on_open(4, "here", now_);
+  shake_hands(*server_, 4, Hello{.process = 1, .version = "1"}, now_);
+  std::string reason;
+  for (const Action& action : server_->take())
+    if (const auto* send = std::get_if<Send>(&action))
+      if (const auto* refusal = std::get_if<Refusal>(send->message.get())) reason = refusal->reason;
+  EXPECT_THAT(reason, HasSubstr("it is not a process of this job"));
+  EXPECT_THAT(reason, HasSubstr("KOLO_LAUNCHER=none"));
+}
+
 TEST_F(ServerTest, AHostThatIsRemovedLeavesAtTheNextCommit) {
   begin(true);
   add_process(3, 1);

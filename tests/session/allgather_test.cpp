@@ -46,6 +46,18 @@ TEST_F(Allgather, OfRangesOfAnyLength) {
   }
 }
 
+TEST_F(Allgather, OfTemporaries) {
+  std::vector<int> expected(static_cast<std::size_t>(n_));
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(allgather(std::vector{me_}).values, expected);
+  EXPECT_EQ(alltoall(std::vector<int>(static_cast<std::size_t>(n_), me_)).values, expected);
+  const std::vector<int> ones(static_cast<std::size_t>(n_), 1);
+  EXPECT_EQ(alltoall(std::vector<int>(static_cast<std::size_t>(n_), me_), ones).values, expected);
+  EXPECT_EQ(
+      reducescatter(std::vector<int>(static_cast<std::size_t>(n_), me_), {.op = ReduceOp::sum}),
+      std::vector{rank_sum_});
+}
+
 TEST_F(Allgather, OfNothingAtAll) {
   const std::vector<double> none;
   const Gathered<double> gathered = allgather(none);

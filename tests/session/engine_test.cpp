@@ -188,6 +188,23 @@ TEST(Engine, ARankThatLeavesEndsAPlan) {
   });
 }
 
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// The time that the working rank takes is many times as long as the warning's interval.
+TEST(Engine, ARankThatHasLeftReportsTheOthersOnce) {
+  testing::internal::CaptureStderr();
+  Ranks(2, {.stall_warning = std::chrono::milliseconds(5)}).run([](Engine& engine) {
+    if (engine.topology().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  });
+  const std::string log = testing::internal::GetCapturedStderr();
+  // The status of the working rank may change a few times, if the machine is busy.
+  EXPECT_LE(count_of(log, "still waits for other ranks to leave"), 10) << log;
+}
+
 TEST(Engine, OperationsThatNobodyWaitsForAreDrivenToo) {
   Ranks(3).run([&](Engine& engine) {
     std::vector<std::vector<double>> tensors(100, std::vector<double>(5, 1.0));

@@ -83,6 +83,17 @@ TEST_F(OptimizerSteps, AreTheSameOnAllRanksAfterEachEpochOfUnevenData) {
   expect_average(optimizer);
 }
 
+TEST_F(OptimizerSteps, OfARankThatLeavesInsteadOfJoiningAreCounted) {
+  if (n_ == 1) GTEST_SKIP() << "needs several ranks";
+  DistributedOptimizer optimizer(layers_);
+  for (int step = 0; step < 2; ++step) expect_average(optimizer);
+  if (me_ == last_) return;  // the session ends, as at the end of main
+  const auto error = thrown_by<PeerLeft>([&] { optimizer.step(); });
+  EXPECT_THAT(error.what(), HasSubstr("left the session: it ended its session after 2 steps. If it "
+                                      "has run out of data, call kolo::join()"));
+  EXPECT_THAT(error.what(), HasSubstr("This rank has made 2 steps before this operation"));
+}
+
 TEST_F(OptimizerSteps, OfSeveralOptimizersAndPassesMatchAfterUnevenData) {
   Layers other;
   Layers last;

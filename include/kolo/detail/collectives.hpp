@@ -110,6 +110,10 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
+/// Notes that an optimizer has made `steps` steps since the last change of `step_epoch`. If this
+/// rank leaves the session while others need it, their errors say how many steps it made.
+KOLO_EXPORT void note_steps(std::int64_t steps) noexcept;
+
 /// A number that is unique among this host's processes at any time: `local_rank()`. In an elastic
 /// job, where `local_rank()` changes between sessions, the number of kolorun's slot.
 [[nodiscard]] KOLO_EXPORT int local_slot();
@@ -176,10 +180,10 @@ Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_asyn
                             std::move(value));
 }
 
-template <ConstTensorRange R>
+template <ReadableRange R>
 std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
     R&& range, const ReducescatterOptions& options) {
-  return reducescatter_async(std::forward<R>(range), options).get();
+  return reducescatter_async(range, options).get();
 }
 
 // A template, because clang 14 otherwise takes `{.name = "x"}` for an Allocator.
@@ -208,9 +212,9 @@ Future<Gathered<detail::element_of<R>>> allgather_async(R&& range,
                             std::move(value));
 }
 
-template <ConstTensorRange R>
+template <ReadableRange R>
 Gathered<detail::element_of<R>> allgather(R&& range, const AllgatherOptions& options) {
-  return allgather_async(std::forward<R>(range), options).get();
+  return allgather_async(range, options).get();
 }
 
 template <Element T>
@@ -249,10 +253,10 @@ Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& 
   return detail::alltoall_of_range(std::forward<R>(range), &rows, options);
 }
 
-template <ConstTensorRange R, CountRange Counts>
+template <ReadableRange R, CountRange Counts>
 Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
                                          const AlltoallOptions& options) {
-  return alltoall_async(std::forward<R>(range), counts, options).get();
+  return alltoall_async(range, counts, options).get();
 }
 
 template <ConstTensorRange R>
@@ -260,9 +264,9 @@ Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Alltoall
   return detail::alltoall_of_range(std::forward<R>(range), nullptr, options);
 }
 
-template <ConstTensorRange R>
+template <ReadableRange R>
 Gathered<detail::element_of<R>> alltoall(R&& range, const AlltoallOptions& options) {
-  return alltoall_async(std::forward<R>(range), options).get();
+  return alltoall_async(range, options).get();
 }
 
 }  // namespace kolo

@@ -137,20 +137,23 @@ class ProcessTable {
   }
 
  private:
+  /// A program that a rank starts inherits the rank's environment, and so comes as that rank.
+  static constexpr const char* for_children =
+      ". A program that a rank starts, and that is no rank itself, needs KOLO_LAUNCHER=none";
   [[nodiscard]] std::string why_refused(const Hello& hello, bool job_has_begun) const {
     if (options_.has_agents) {
       const Process* const process = find(hello.process);
       return process != nullptr && process->stage == Stage::launched && !process->exited
                  ? ""
-                 : "it is not a process of this job, or no longer one";
+                 : fmt::format("it is not a process of this job, or no longer one{}", for_children);
     }
     if (hello.wanted_rank < 0 || hello.wanted_rank >= options_.np)
       return fmt::format("rank {} does not exist in a job of {} ranks", hello.wanted_rank,
                          options_.np);
     for (const auto& [id, other] : processes_)
       if (other.order == hello.wanted_rank)
-        return fmt::format("rank {} is taken by process {} on {}", hello.wanted_rank,
-                           other.hello.pid, other.hello.host);
+        return fmt::format("rank {} is taken by process {} on {}{}", hello.wanted_rank,
+                           other.hello.pid, other.hello.host, for_children);
     return job_has_begun ? "the job has begun without it" : "";
   }
 

@@ -197,6 +197,8 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 
 std::int64_t step_epoch() noexcept { return session::step_epoch(); }
 
+void note_steps(std::int64_t steps) noexcept { session::note_steps(steps); }
+
 int local_slot() {
   const char* const slot = std::getenv("LOCAL_RANK");
   return slot != nullptr && session::this_job().membership.is_elastic() ? std::atoi(slot)

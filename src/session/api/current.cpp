@@ -35,6 +35,7 @@ struct Current {
   std::vector<std::shared_ptr<Engine>> stuck;  // engines that some thread still uses: kept forever
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
+  std::atomic<std::int64_t> steps{0};          // of the optimizer that made most, since then
   StartArguments arguments{};                  // the last session's, for `restart_session`
   std::once_flag announces_departures{};
   std::terminate_handler next_handler = nullptr;  // the program's own handler
@@ -196,7 +197,16 @@ EngineInUse::~EngineInUse() {
   if (engine_ != nullptr) --current.uses;
 }
 
-void begin_step_epoch() noexcept { ++current.step_epoch; }
+void begin_step_epoch() noexcept {
+  current.steps = 0;
+  ++current.step_epoch;
+}
+
+void note_steps(std::int64_t steps) noexcept {
+  std::int64_t most = current.steps;
+  while (most < steps && !current.steps.compare_exchange_weak(most, steps)) {
+  }
+}
 
 std::int64_t step_epoch() noexcept { return current.step_epoch; }
 
@@ -241,6 +251,17 @@ void require_collectives_allowed(std::string_view type, const std::string& name)
       name);
 }
 
+/// The reason in the errors of ranks that still need this one. If it has left without an error, it
+/// has probably run out of data before them.
+static std::string told_to_others(bool clean, const std::string& reason) {
+  if (!clean) return reason;
+  const std::int64_t steps = current.steps;
+  return fmt::format(
+      "{}{}. If it has run out of data, call kolo::join() on all ranks after their last step",
+      reason.empty() ? "it ended its session" : reason,
+      steps > 0 ? fmt::format(" after {} steps", steps) : "");
+}
+
 void end_session(bool clean, const std::string& reason) {
   Job& job = this_job();
   if (job.is_forked) return;
@@ -248,7 +269,7 @@ void end_session(bool clean, const std::string& reason) {
   const std::lock_guard ending_lock(current.ending);
   std::shared_ptr<Engine> ended = find_engine();
   if (!ended) return;
-  ended->shut_down(clean, reason);
+  ended->shut_down(clean, told_to_others(clean, reason));
   if (job.kind == JobKind::served) {
     if (clean && !ended->failed()) job.membership.end_generation();
   } else {

@@ -49,6 +49,8 @@ void restart_session();
 /// that has waited for the join reads the new number.
 void begin_step_epoch() noexcept;
 [[nodiscard]] std::int64_t step_epoch() noexcept;
+/// Keeps the largest number of steps since the last change of `step_epoch`.
+void note_steps(std::int64_t steps) noexcept;
 
 /// Ends the session of this rank and waits for the other ranks. Does nothing if there is no
 /// session.

@@ -177,10 +177,15 @@ void Engine::shut_down(bool clean, const std::string& reason) {
   const nanoseconds patient = settings_.stall_warning.count() > 0
                                   ? settings_.stall_warning
                                   : nanoseconds(std::chrono::hours(1));
-  while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
+  std::string reported;
+  while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient)) {
+    // A rank may work alone for hours after the others have left. The same report is not repeated.
+    std::string doing = progress_engine_.describe_others(/*times=*/false);
+    if (doing == std::exchange(reported, doing)) continue;
     log(LogLevel::warning,
         "this rank has left the session and still waits for other ranks to leave it:" +
-            progress_engine_.describe_others());
+            progress_engine_.describe_others(/*times=*/true));
+  }
   stop_thread();
   recorder_.end();
   write_suppressed();

@@ -267,7 +267,7 @@ std::optional<PendingWait> HealthChecks::unresponsive_ancestor() const {
   return oldest;
 }
 
-std::string HealthChecks::describe_others() const {
+std::string HealthChecks::describe_others(bool times) const {
   negotiation::Statuses statuses;
   RankSet others;
   for (RankStatus& status : board_.read_all(std::chrono::steady_clock::now())) {
@@ -275,7 +275,7 @@ std::string HealthChecks::describe_others() const {
     others.insert(RankSet::of(status.rank));
     statuses.emplace(status.rank, std::move(status));
   }
-  return negotiation::describe(others, statuses, {});
+  return negotiation::describe(others, statuses, {}, times);
 }
 
 }  // namespace kolo::internal::session

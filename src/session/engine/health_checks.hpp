@@ -55,7 +55,7 @@ class HealthChecks {
 
   [[nodiscard]] StatusBoard& board() { return board_; }
   /// Describes what the ranks that have not left are doing, as seen from this host. Thread-safe.
-  [[nodiscard]] std::string describe_others() const;
+  [[nodiscard]] std::string describe_others(bool times) const;
 
  private:
   void reset_timers_after_pause(std::chrono::nanoseconds pause);

@@ -73,7 +73,9 @@ class ProgressEngine {
   /// memory that the program has freed.
   [[nodiscard]] bool left_requests() const { return left_requests_; }
   /// As `HealthChecks::describe_others`. Thread-safe.
-  [[nodiscard]] std::string describe_others() const { return checks_.describe_others(); }
+  [[nodiscard]] std::string describe_others(bool times) const {
+    return checks_.describe_others(times);
+  }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;

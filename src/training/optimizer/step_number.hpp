@@ -55,7 +55,7 @@ class StepNumber {
 
   /// Ends the step. The next step begins with its first operation.
   void advance() {
-    ++number_;
+    detail::note_steps(++number_);
     catch_up();
     begun_ = false;
   }
