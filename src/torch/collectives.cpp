@@ -85,7 +85,7 @@ Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>*
 
 }  // namespace
 
-void allreduce_(Tensor& tensor, const AllreduceOptions& options) {
+void allreduce_(const Tensor& tensor, const AllreduceOptions& options) {
   const Tensor image = image_of(tensor, options.name);
   const StreamOf stream(image);
   allreduce(view_of(image), options);
@@ -147,7 +147,7 @@ Future<Tensors> grouped_allgather_async(const Tensors& tensors, const AllgatherO
                     std::move(results));
 }
 
-void broadcast_(Tensor& tensor, int root, const BroadcastOptions& options) {
+void broadcast_(const Tensor& tensor, int root, const BroadcastOptions& options) {
   const Tensor image = image_of(tensor, options.name);
   const StreamOf stream(image);
   broadcast(view_of(image), root, options);

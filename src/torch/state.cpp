@@ -40,34 +40,23 @@ struct ParameterBroadcast {
   Future<void> future{};
 };
 
-void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& set) {
-  require_root("broadcast_parameters", root, set);
-  std::vector<Item> items;
+// The defined tensors, each once: a shared buffer and a tied weight are listed more than once.
+NamedParameters distinct_of(const NamedParameters& tensors) {
+  NamedParameters distinct;
+  std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& [name, tensor] : tensors) {
-    require_writable(tensor, name);
-    items.push_back({name, describe(tensor)});
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    require_writable(real_view(tensor), name);
+    distinct.emplace_back(name, tensor);
   }
-  // The ranks agree before the first broadcast, so that after a mismatch no tensor has changed.
-  require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
+  return distinct;
+}
 
-  const at::NoGradGuard no_grad;
-  std::vector<ParameterBroadcast> broadcasts;
-  // All broadcasts are submitted before the first wait, so that they travel together.
-  std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
-  for (const auto& [name, tensor] : tensors) {
-    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    ParameterBroadcast& broadcast =
-        broadcasts.emplace_back(ParameterBroadcast{tensor, tensor.contiguous()});
-    const StreamOf stream(broadcast.contiguous);
-    broadcast.future =
-        broadcast_async(view_of(broadcast.contiguous), root,
-                        {.name = "kolo.broadcast_parameters." + name, .process_set = set});
-  }
-  for (ParameterBroadcast& broadcast : broadcasts) {
-    broadcast.future.get();
-    if (!broadcast.contiguous.is_same(broadcast.tensor))
-      broadcast.tensor.copy_(broadcast.contiguous);
-  }
+std::vector<Item> items_of(const NamedParameters& tensors) {
+  std::vector<Item> items;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.defined()) items.push_back({name, describe(tensor)});
+  return items;
 }
 
 void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
@@ -127,23 +116,6 @@ struct PackedBuffers {
   }
 };
 
-NamedParameters distinct_buffers(const ::torch::nn::Module& module) {
-  NamedParameters distinct;
-  std::unordered_set<const c10::TensorImpl*> seen;  // a shared buffer is listed more than once
-  for (auto& [name, buffer] : module.named_buffers().pairs()) {
-    if (!buffer.defined() || !seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
-    require_writable(buffer, name);
-    distinct.emplace_back(name, buffer);
-  }
-  return distinct;
-}
-
-std::vector<Item> items_of(const NamedParameters& buffers) {
-  std::vector<Item> items;
-  for (const auto& [name, buffer] : buffers) items.push_back({name, describe(buffer)});
-  return items;
-}
-
 // The FNV-1a hash (Fowler, Noll and Vo) of names, dtypes and shapes.
 std::uint64_t digest_of(const std::vector<Item>& items) {
   std::uint64_t digest = 0xcbf29ce484222325U;
@@ -166,7 +138,7 @@ std::vector<PackedBuffers> pack(const NamedParameters& buffers, bool fill) {
     auto pack = packs.begin();
     while (pack != packs.end() && pack->device != buffer.device()) ++pack;
     if (pack == packs.end()) pack = packs.insert(pack, PackedBuffers{buffer.device()});
-    pack->add(buffer);
+    pack->add(real_view(buffer));
   }
   for (PackedBuffers& pack : packs) {
     pack.memory = at::empty({pack.bytes}, at::device(pack.device).dtype(at::kByte));
@@ -202,14 +174,29 @@ bool all_have(std::uint64_t number, const ProcessSet& set) {
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(slot % devices)};
 }
 
-void broadcast_parameters(::torch::nn::Module& module, int root, const ProcessSet& set) {
-  NamedParameters tensors = module.named_parameters().pairs();
-  for (auto& buffer : module.named_buffers().pairs()) tensors.push_back(std::move(buffer));
-  broadcast_all(tensors, root, set);
-}
-
-void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessSet& set) {
-  broadcast_all(tensors.pairs(), root, set);
+void broadcast_parameters(const NamedParameters& tensors, int root, const ProcessSet& set) {
+  require_root("broadcast_parameters", root, set);
+  const at::NoGradGuard no_grad;
+  const NamedParameters distinct = distinct_of(tensors);
+  // The ranks agree before the first broadcast, so that after a mismatch no tensor has changed.
+  require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items_of(tensors),
+                    set);
+  std::vector<ParameterBroadcast> broadcasts;
+  // All broadcasts are submitted before the first wait, so that they travel together.
+  for (const auto& [name, tensor] : distinct) {
+    const ::torch::Tensor real = real_view(tensor);
+    ParameterBroadcast& broadcast =
+        broadcasts.emplace_back(ParameterBroadcast{real, real.contiguous()});
+    const StreamOf stream(broadcast.contiguous);
+    broadcast.future =
+        broadcast_async(view_of(broadcast.contiguous), root,
+                        {.name = "kolo.broadcast_parameters." + name, .process_set = set});
+  }
+  for (ParameterBroadcast& broadcast : broadcasts) {
+    broadcast.future.get();
+    if (!broadcast.contiguous.is_same(broadcast.tensor))
+      broadcast.tensor.copy_(broadcast.contiguous);
+  }
 }
 
 void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {
@@ -230,6 +217,15 @@ void set_learning_rate(Optimizer& optimizer, double learning_rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
 }
 
+void set_learning_rate(Optimizer& optimizer, const std::vector<double>& learning_rates) {
+  auto& groups = optimizer.param_groups();
+  if (learning_rates.size() != groups.size())
+    throw InvalidArgument("set_learning_rate: " + std::to_string(learning_rates.size()) +
+                          " learning rates for " + std::to_string(groups.size()) +
+                          " parameter groups. Give each group one, or all groups the same");
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(learning_rates[i]);
+}
+
 void detail::broadcast_saved(const std::function<StateDict()>& save,
                              const std::function<void(const StateDict&)>& load, int root,
                              const BroadcastOptions& options) {
@@ -238,11 +234,11 @@ void detail::broadcast_saved(const std::function<StateDict()>& save,
   broadcast_state(function, save, load, root, options);
 }
 
-void broadcast_buffers(::torch::nn::Module& module, int root, const ProcessSet& set) {
+void broadcast_buffers(const NamedParameters& listed, int root, const ProcessSet& set) {
   require_root("broadcast_buffers", root, set);
-  const NamedParameters buffers = distinct_buffers(module);
-  const std::vector<Item> items = items_of(buffers);
   const at::NoGradGuard no_grad;
+  const NamedParameters buffers = distinct_of(listed);
+  const std::vector<Item> items = items_of(buffers);
   // The ranks agree before anything is sent: an operation that only some ranks submit would stay
   // pending.
   if (!all_have(digest_of(items), set))

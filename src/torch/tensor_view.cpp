@@ -4,6 +4,7 @@
 #include "torch/tensor_view.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -62,6 +63,10 @@ std::string describe(const ::torch::Tensor& tensor) {
   return text;
 }
 
+::torch::Tensor real_view(const ::torch::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+}
+
 void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   const auto refuse = [&](const std::string& reason) {
     throw InvalidArgument("'" + name + "': " + reason, name);
@@ -70,7 +75,8 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   if (tensor.layout() != at::kStrided) refuse("sparse tensors are not supported");
   if (!kolo_dtype(tensor.scalar_type())) {
     refuse(std::string("elements of type ") + c10::toString(tensor.scalar_type()) +
-           " are not supported");
+           " are not supported" +
+           (tensor.is_complex() ? "; torch::view_as_real() views them as real numbers" : ""));
   }
   if (!tensor.is_cpu() && !tensor.is_cuda()) {
     refuse("tensors on " + tensor.device().str() + " are not supported");

@@ -16,6 +16,10 @@ namespace kolo::internal {
 /// row-major order.
 [[nodiscard]] std::string describe(const ::torch::Tensor& tensor);
 
+/// The tensor itself, or a view of a complex tensor's memory as real numbers, with a last dimension
+/// of 2.
+[[nodiscard]] ::torch::Tensor real_view(const ::torch::Tensor& tensor);
+
 /// Throws InvalidArgument, naming `name`, unless the tensor is dense and of a dtype that Kolo
 /// supports.
 void require_supported(const ::torch::Tensor& tensor, const std::string& name);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <sstream>
 #include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
@@ -148,6 +149,163 @@ TEST_F(CheckpointTest, FilesHaveTheNamesOfPyTorch) {
   load_safetensors(path, *other, {.prefix = "model."});
   expect_same_bits(other->parameters(), training.model->parameters());
   expect_same_bits(other->buffers(), training.model->buffers());
+}
+
+/// State that is neither a parameter nor a buffer: its own `save` and `load` keep it.
+struct Counting : nn::Module {
+  explicit Counting(std::int64_t start = 0)
+      : layer(register_module("layer", nn::Linear(2, 2))), count(start) {}
+  void save(::torch::serialize::OutputArchive& archive) const override {
+    nn::Module::save(archive);
+    archive.write("count", c10::IValue(count));
+  }
+  void load(::torch::serialize::InputArchive& archive) override {
+    nn::Module::load(archive);
+    c10::IValue saved;
+    archive.read("count", saved);
+    count = saved.toInt();
+  }
+  nn::Linear layer;
+  std::int64_t count;
+};
+
+struct Outer : nn::Module {
+  explicit Outer(std::int64_t start)
+      : inner(register_module("inner", std::make_shared<Counting>(start))),
+        bias(register_parameter("bias", ::torch::randn({3}))) {}
+  std::shared_ptr<Counting> inner;
+  ::torch::Tensor bias;
+};
+
+TEST_F(CheckpointTest, AModulesOwnSaveAndLoadAreCalled) {
+  Outer saved(7);
+  Outer loaded(0);
+  load_state(loaded, state(saved));
+  EXPECT_EQ(loaded.inner->count, 7);
+  expect_same_bits(loaded.parameters(), saved.parameters());
+
+  Outer committed(3);
+  elastic::State parts;
+  parts.add("model", committed);
+  parts.commit();
+  committed.inner->count = 4;
+  parts.restore();
+  EXPECT_EQ(committed.inner->count, 3);
+}
+
+TEST_F(CheckpointTest, ModulesOfOtherKindsComeBack) {
+  ::torch::jit::Module jit("jit");
+  jit.register_parameter("weight", ::torch::randn({2, 3}), /*is_buffer=*/false);
+  jit.register_buffer("count", ::torch::full({1}, 5));
+  const StateDict saved = state(jit);
+  EXPECT_TRUE(saved.tensors.contains("weight"));
+  const ::torch::Tensor before = jit.attr("weight").toTensor().clone();
+  elastic::State parts;
+  parts.add("jit", jit);
+  parts.commit();
+  for (int round = 0; round < 2; ++round) {
+    {
+      const ::torch::NoGradGuard no_grad;
+      jit.attr("weight").toTensor().zero_();
+    }
+    if (round == 0) load_state(jit, saved);
+    if (round == 1) parts.restore();
+    EXPECT_TRUE(same_bits(jit.attr("weight").toTensor(), before));
+  }
+  nn::Linear holder(2, 2);
+  EXPECT_EQ(state(holder), state(*holder));
+}
+
+/// The weight of its layers is one tensor.
+struct Tied : nn::Module {
+  ::torch::Tensor embedding = register_parameter("embedding", ::torch::randn({4, 2}));
+  ::torch::Tensor head = register_parameter("head", embedding);
+  ::torch::Tensor bias = register_parameter("bias", ::torch::randn({4}));
+};
+
+TEST_F(CheckpointTest, AFileMayHoldOneNameOfATiedWeight) {
+  const ScratchDirectory folder;
+  const auto path = folder.path() / "tied.safetensors";
+  for (const char* const name : {"embedding", "head"}) {
+    const Tied other;
+    save_safetensors(path, {{name, other.head}, {"bias", other.bias}});
+    Tied loaded;
+    const UnmatchedNames unmatched = load_safetensors(path, loaded);
+    EXPECT_TRUE(unmatched.missing.empty());
+    expect_same_bits(loaded.parameters(), other.parameters());
+  }
+  save_safetensors(path, {{"bias", ::torch::randn({4})}});
+  Tied loaded;
+  const auto error = error_of<InvalidArgument>([&] { load_safetensors(path, loaded); });
+  EXPECT_THAT(error.what(), HasSubstr("'embedding', 'head'"));
+}
+
+/// Its examples are their own indices.
+struct Numbers : ::torch::data::Dataset<Numbers> {
+  ::torch::data::Example<> get(std::size_t index) override {
+    return {::torch::full({}, static_cast<std::int64_t>(index)), ::torch::zeros({})};
+  }
+  kolo::detail::OptionalSize size() const override { return 24; }
+};
+
+auto numbers_loader(const DataLoaderSampler& sampler, std::size_t workers) {
+  return ::torch::data::make_data_loader(Numbers().map(::torch::data::transforms::Stack<>()),
+                                         sampler,
+                                         ::torch::data::DataLoaderOptions(2).workers(workers));
+}
+
+template <typename Loader>
+std::vector<std::int64_t> numbers_of(Loader& loader, DataLoaderSampler& sampler, int max_batches) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& batch : loader) {
+    for (std::int64_t i = 0; i < batch.data.size(0); ++i)
+      numbers.push_back(batch.data[i].template item<std::int64_t>());
+    sampler.advance(2);
+    if (--max_batches == 0) break;
+  }
+  return numbers;
+}
+
+TEST_F(CheckpointTest, ADataLoaderOfLibTorchTakesASampler) {
+  for (const std::size_t workers : {0U, 2U}) {
+    DataLoaderSampler sampler({.examples = 24, .seed = 3});
+    const DistributedSampler reference({.examples = 24, .seed = 3});
+    const auto loader = numbers_loader(sampler, workers);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      sampler.set_epoch(epoch);
+      EXPECT_EQ(numbers_of(*loader, sampler, 100), reference.indices(epoch));
+    }
+  }
+  EXPECT_NE(DistributedSampler({.examples = 24}).indices(0),
+            DistributedSampler({.examples = 24}).indices(1));
+  DataLoaderSampler sampler({.examples = 24});
+  EXPECT_THROW(sampler.reset(23), InvalidArgument);
+}
+
+TEST_F(CheckpointTest, ADataLoaderResumesWithinAnEpoch) {
+  DataLoaderSampler whole({.examples = 24, .seed = 3});
+  const auto loader = numbers_loader(whole, 0);
+  whole.set_epoch(2);
+  std::vector<std::int64_t> numbers = numbers_of(*loader, whole, 2);
+  const std::string saved = whole.state();
+
+  DataLoaderSampler resumed({.examples = 24, .seed = 99});
+  const auto again = numbers_loader(resumed, 0);
+  resumed.load_state(saved);
+  EXPECT_EQ(resumed.epoch(), 2);
+  const std::vector<std::int64_t> rest = numbers_of(*again, resumed, 100);
+  numbers.insert(numbers.end(), rest.begin(), rest.end());
+  EXPECT_EQ(numbers, DistributedSampler({.examples = 24, .seed = 3}).indices(2));
+
+  std::stringstream archive;
+  ::torch::serialize::OutputArchive written;
+  whole.save(written);
+  written.save_to(archive);
+  ::torch::serialize::InputArchive read;
+  read.load_from(archive);
+  DataLoaderSampler copy({.examples = 24});
+  copy.load(read);
+  EXPECT_EQ(copy.state(), whole.state());
 }
 
 template <typename Optimizer, typename Options>

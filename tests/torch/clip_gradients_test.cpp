@@ -53,6 +53,24 @@ TEST_F(ClipTest, SmallerGradientsStayAsTheyAre) {
   expect_close(pair.b.grad(), values({4.0 * mean_}));
 }
 
+TEST_F(ClipTest, TheOptimizerMayBeKnownByItsBaseClass) {
+  Pair pair;
+  pair.backward();
+  optim::Optimizer& base = pair.optimizer;
+  EXPECT_DOUBLE_EQ(clip_grad_norm(base, 0.5), 5.0 * mean_);
+  expect_close(pair.a.grad(), values({0.3, 0.0}), 1e-6);
+}
+
+TEST_F(ClipTest, AnOptimizerBesideDistributedGradients) {
+  const ::torch::Tensor a = parameter({0.0, 0.0});
+  const DistributedGradients gradients({{"a", a}});
+  optim::SGD optimizer({a}, 1.0);
+  (a * values({3.0, 4.0})).sum().mul(rank() + 1).backward();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(optimizer, 0.5), 5.0 * mean_);
+  expect_close(a.grad(), values({0.3, 0.4}), 1e-6);
+  EXPECT_THROW(clip_grad_norm(optimizer, 0.0), InvalidArgument);
+}
+
 TEST_F(ClipTest, OtherNorms) {
   Pair pair;
   pair.backward();

@@ -16,6 +16,9 @@ static_assert(std::is_base_of_v<optim::SGD, DistributedSGD>);
 static_assert(std::is_convertible_v<DistributedSGD&, optim::Optimizer&>);
 static_assert(std::is_move_constructible_v<DistributedSGD>);
 static_assert(!std::is_copy_constructible_v<DistributedSGD>);
+// The constructor for lvalues is declared, so that its message is what a program gets.
+static_assert(std::is_constructible_v<DistributedSGD, optim::SGD&>);
+static_assert(std::is_constructible_v<ShardedOptimizer<optim::SGD>, optim::SGD&>);
 static_assert(
     std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(std::declval<optim::SGD>(),
                                                                  {.op = ReduceOp::sum}))>);
@@ -35,6 +38,26 @@ TEST_F(OptimizerTest, AveragesOrSums) {
   summing.step();
   expect_close(averaged, values({1.0, 2.0}) - mean_rank());
   expect_close(summed, values({1.0, 2.0}) - mean_rank() * size());
+}
+
+TEST_F(OptimizerTest, TakesOverAnOptimizerThatExists) {
+  ::torch::Tensor w = parameter({1.0});
+  optim::SGD optimizer({w}, 1.0);
+  DistributedOptimizer wrapper(std::move(optimizer));
+  backward(w, rank() + 1);
+  wrapper.step();
+  expect_close(w, values({1.0 - mean_rank()}));
+}
+
+TEST_F(OptimizerTest, RefusesComplexParametersAtOnce) {
+  const auto complex = ::torch::zeros({2}, ::torch::kComplexFloat).set_requires_grad(true);
+  const auto error = error_of<InvalidArgument>([&] {
+    DistributedOptimizer(optim::SGD({complex}, 1.0), {{"spectrum", complex}});
+  });
+  EXPECT_EQ(error.tensor(), "spectrum");
+  EXPECT_THAT(error.what(), HasSubstr("view_as_real"));
+  const auto frozen = complex.detach();
+  const DistributedOptimizer accepted(optim::SGD({frozen, parameter({1.0})}, 1.0));
 }
 
 TEST_F(OptimizerTest, MayBeMovedWhileGradientsAreReduced) {

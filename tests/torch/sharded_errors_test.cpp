@@ -2,6 +2,7 @@
 // ShardedOptimizer: calls that it refuses, and ranks that fail, leave, or deviate from the others.
 #include "sharded_network.hpp"
 
+#include <sstream>
 #include <stdexcept>
 
 namespace kolo::internal::testing_support {
@@ -176,6 +177,41 @@ TEST_F(ShardedErrorsTest, RefusesWhatItCannotDo) {
     const Sharding mine = rank() == 0 ? Sharding::state : Sharding::state_and_gradients;
     EXPECT_THROW(ShardedOptimizer(optim::SGD({v}, 1.0), {}, mine), Mismatch);
   }
+}
+
+TEST_F(ShardedErrorsTest, AnArchiveOfOneShardIsRefused) {
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    Network network;
+    ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.1), network.named_parameters(),
+                               {}, sharding);
+    usual_step(network, optimizer, 0);
+    std::stringstream stream;
+    EXPECT_THAT(refusal_of([&] { ::torch::save(optimizer, stream); }),
+                testing::AllOf(HasSubstr("torch::save: "), HasSubstr("full_state()")));
+    const optim::Adam plain(network.parameters(), 0.1);
+    ::torch::save(plain, stream);
+    EXPECT_THAT(refusal_of([&] { ::torch::load(optimizer, stream); }),
+                testing::AllOf(HasSubstr("torch::load: "), HasSubstr("load_full_state()")));
+    usual_step(network, optimizer, 1);
+    expect_same_bits_on_all_ranks(network.parameters());
+  }
+}
+
+// Its state is an archive, which kolo::state makes in spite of that refusal.
+TEST_F(ShardedErrorsTest, TheShardsOfAnotherClassComeBack) {
+  Network network;
+  ShardedOptimizer optimizer(
+      ThrowingSgd(network.parameters(), optim::SGDOptions(0.1).momentum(0.9)),
+      network.named_parameters());
+  usual_step(network, optimizer, 0);
+  const StateDict parameters = state(network);
+  const StateDict saved = state(optimizer);
+  usual_step(network, optimizer, 1);
+  const ::torch::Tensor expected = flat(network.parameters()).clone();
+  load_state(network, parameters);
+  load_state(optimizer, saved);
+  usual_step(network, optimizer, 1);
+  EXPECT_TRUE(same_bits(flat(network.parameters()), expected));
 }
 
 // One rank's optimizer throws in its step, while the others gather.

@@ -71,6 +71,102 @@ TEST_F(StateTest, BroadcastsParametersAndBuffers) {
   }
 }
 
+/// A module that is none of LibTorch's.
+struct OwnModule {
+  NamedParameters named_parameters() const { return {{"weight", weight}}; }
+  NamedParameters named_buffers() const { return {{"count", count}}; }
+  ::torch::Tensor weight = ::torch::full({2, 2}, rank() + 1.0);
+  ::torch::Tensor count = ::torch::full({1}, rank());
+};
+
+static_assert(AnyModule<nn::LinearImpl> && AnyModule<nn::Linear> && AnyModule<OwnModule>);
+static_assert(AnyModule<::torch::jit::Module> && !AnyModule<::torch::Tensor>);
+
+::torch::jit::Module jit_module() {
+  ::torch::jit::Module inner("inner");
+  inner.register_parameter("weight", ::torch::full({2, 2}, rank() + 1.0), /*is_buffer=*/false);
+  ::torch::jit::Module module("outer");
+  module.register_module("inner", inner);
+  module.register_buffer("count", ::torch::full({1}, rank()));
+  return module;
+}
+
+TEST_F(StateTest, EveryKindOfModuleIsBroadcast) {
+  const int root = size() - 1;
+  nn::Linear holder(2, 2);
+  {
+    const ::torch::NoGradGuard no_grad;
+    holder->weight.fill_(rank() + 1.0);
+  }
+  broadcast_parameters(holder, root);
+  const OwnModule own;
+  broadcast_parameters(own, root);
+  const ::torch::jit::Module jit = jit_module();
+  broadcast_parameters(jit, root);
+  const ::torch::Tensor listed = ::torch::full({2, 2}, rank() + 1.0);
+  broadcast_parameters({{"listed", listed}}, root);
+  const ::torch::Tensor from_jit = jit.attr("inner").toModule().attr("weight").toTensor();
+  for (const ::torch::Tensor& weight : {holder->weight.detach(), own.weight, from_jit, listed})
+    expect_close(weight, ::torch::full({2, 2}, size()), 0.0);
+  for (const ::torch::Tensor& count : {own.count, jit.attr("count").toTensor()})
+    EXPECT_EQ(count.item<int>(), root);
+}
+
+TEST_F(StateTest, TheGradientsOfEveryKindOfModuleAreReduced) {
+  nn::Linear holder(2, 1);
+  ::torch::jit::Module jit("jit");
+  ::torch::Tensor of_jit = parameter({1.0, 1.0});
+  jit.register_parameter("weight", of_jit, /*is_buffer=*/false);
+  ::torch::Tensor listed = parameter({1.0, 1.0});
+  const DistributedGradients first(holder);
+  const DistributedGradients second(jit);
+  const DistributedGradients third({{"listed", listed}});
+  (holder->weight.sum() * (rank() + 1)).backward();
+  backward(of_jit, rank() + 1);
+  backward(listed, rank() + 1);
+  expect_close(holder->weight.grad(), ::torch::full({1, 2}, mean_rank()), 1e-6);
+  for (const ::torch::Tensor& tensor : {of_jit, listed})
+    expect_close(tensor.grad(), values({mean_rank(), mean_rank()}));
+
+  nn::Linear wrapped(2, 1);
+  DistributedOptimizer optimizer(optim::SGD(wrapped->parameters(), 1.0), wrapped,
+                                 {.groups = {{"weight", "bias"}}});
+  (wrapped->weight.sum() * (rank() + 1)).backward();
+  expect_close(wrapped->weight.grad(), ::torch::full({1, 2}, mean_rank()), 1e-6);
+}
+
+TEST_F(StateTest, ComplexBuffersAreBroadcast) {
+  struct Signal : nn::Module {
+    ::torch::Tensor spectrum =
+        register_buffer("spectrum", ::torch::view_as_complex(::torch::full({3, 2}, rank() + 1.0)));
+    ::torch::Tensor weight = register_parameter("weight", ::torch::full({2}, rank() + 1.0));
+  };
+  const int root = size() - 1;
+  const auto expected = ::torch::full({3, 2}, size());
+  Signal all;
+  broadcast_parameters(all, root);
+  expect_close(::torch::view_as_real(all.spectrum), expected, 0.0);
+  expect_close(all.weight.detach(), ::torch::full({2}, size()), 0.0);
+  Signal buffers;
+  broadcast_buffers(buffers, root);
+  expect_close(::torch::view_as_real(buffers.spectrum), expected, 0.0);
+  if (size() == 1) return;
+  // A real tensor of the same memory is another tensor.
+  const ::torch::Tensor other = rank() == 0 ? all.spectrum : ::torch::view_as_real(all.spectrum);
+  EXPECT_THAT(error_of<Mismatch>([&] {
+                broadcast_parameters({{"x", other}}, 0);
+              }).what(),
+              HasSubstr("ComplexFloat [3] on rank 0"));
+}
+
+TEST_F(StateTest, GradientsAreReducedInPlace) {
+  const ::torch::Tensor w = parameter({1.0});
+  backward(w, rank() + 1);
+  allreduce_(w.grad());
+  expect_close(w.grad(), values({mean_rank()}));
+  broadcast_(w.grad(), 0);
+}
+
 /// Two batch normalizations, one of them listed twice, and buffers of other kinds.
 struct Buffered : nn::Module {
   Buffered(std::int64_t channels, std::int64_t rows)
@@ -280,6 +376,18 @@ TEST_F(StateTest, SetsTheLearningRateOfAllGroups) {
     EXPECT_DOUBLE_EQ(group.options().get_lr(), 0.25);
     EXPECT_DOUBLE_EQ(static_cast<const optim::SGDOptions&>(group.options()).momentum(), 0.9);
   }
+}
+
+TEST_F(StateTest, SetsALearningRateForEachGroup) {
+  DistributedOptimizer optimizer(optim::SGD({parameter({1.0})}, optim::SGDOptions(0.1)));
+  optimizer.add_param_group(optim::OptimizerParamGroup({parameter({1.0})}));
+  set_learning_rate(optimizer, {0.25, 2.5});
+  EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].options().get_lr(), 0.25);
+  EXPECT_DOUBLE_EQ(optimizer.param_groups()[1].options().get_lr(), 2.5);
+  const auto error =
+      error_of<InvalidArgument>([&] { set_learning_rate(optimizer, std::vector{0.5}); });
+  EXPECT_THAT(error.what(), HasSubstr("1 learning rates for 2 parameter groups"));
+  EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].options().get_lr(), 0.25);
 }
 
 TEST_F(StateTest, ThereIsADeviceForThisRank) {

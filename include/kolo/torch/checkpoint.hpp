@@ -8,6 +8,7 @@
 
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
+#include <torch/ordered_dict.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
 
@@ -28,12 +29,100 @@ namespace kolo {
 /// Parameters with their names, such as "0.weight". The names must be equal on all ranks.
 using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
 
+/// The result of a module's `named_parameters()` and `named_buffers()`.
+using ModuleTensors = ::torch::OrderedDict<std::string, ::torch::Tensor>;
+
+namespace detail {
+
+inline const NamedParameters& pairs_of(const NamedParameters& list) { return list; }
+inline NamedParameters pairs_of(const ModuleTensors& list) { return list.pairs(); }
+/// For the lists of a `torch::jit::Module`, whose elements have a name and a value.
+template <typename List>
+  requires requires(const List& list) {
+    { (*list.begin()).name } -> std::convertible_to<std::string>;
+    { (*list.begin()).value } -> std::convertible_to<::torch::Tensor>;
+  }
+NamedParameters pairs_of(const List& list) {
+  NamedParameters pairs;
+  for (const auto& item : list) pairs.emplace_back(item.name, item.value);
+  return pairs;
+}
+
+}  // namespace detail
+
+/// A list of tensors with their names: NamedParameters, or what `named_parameters()` of a module
+/// returns.
+template <typename T>
+concept ParameterNaming = requires(const T& list) {
+  detail::pairs_of(list);
+};
+
+/// A module holder, as `TORCH_MODULE` defines it.
+template <typename T>
+concept HoldsModule = requires(const T& holder) {
+  requires std::derived_from<typename T::ContainedType, ::torch::nn::Module>;
+};
+
+/// A module: a `torch::nn::Module`, a module holder, a `torch::jit::Module`, or another class with
+/// `named_parameters()` and `named_buffers()`.
+template <typename T>
+concept AnyModule = HoldsModule<T> || requires(const T& module) {
+  { module.named_parameters() } -> ParameterNaming;
+  { module.named_buffers() } -> ParameterNaming;
+};
+
+namespace detail {
+
+template <AnyModule Module>
+NamedParameters module_parameters(const Module& module) {
+  if constexpr (HoldsModule<Module>) {
+    return pairs_of(module->named_parameters());
+  } else {
+    return pairs_of(module.named_parameters());
+  }
+}
+
+template <AnyModule Module>
+NamedParameters module_buffers(const Module& module) {
+  if constexpr (HoldsModule<Module>) {
+    return pairs_of(module->named_buffers());
+  } else {
+    return pairs_of(module.named_buffers());
+  }
+}
+
+/// The defined parameters and buffers of a module.
+template <AnyModule Module>
+NamedParameters module_tensors(const Module& module) {
+  NamedParameters tensors = module_parameters(module);
+  for (auto& buffer : module_buffers(module)) tensors.push_back(std::move(buffer));
+  std::erase_if(tensors, [](const auto& named) { return !named.second.defined(); });
+  return tensors;
+}
+
+/// What names an optimizer's parameters: a list, or the module that has them.
+template <typename T>
+concept NamesParameters = ParameterNaming<T> || AnyModule<T>;
+
+template <NamesParameters Names>
+NamedParameters names_of(const Names& names) {
+  if constexpr (AnyModule<Names>) {
+    return module_parameters(names);
+  } else {
+    return pairs_of(names);
+  }
+}
+
+}  // namespace detail
+
 /// Copies a module's parameters and buffers to a state and back. `Checkpointer` stores them tensor
-/// by tensor (`model.layers.0.weight`). A module with complex or sparse tensors, which a
-/// safetensors file cannot hold, becomes a LibTorch archive. `load_state` reads both, and assigns
-/// to the module's existing tensors, so optimizers of the module stay valid. It throws
-/// InvalidArgument, before anything changes, if the state is not of a module with the same names
-/// and shapes; from an archive, the module may already be partly loaded.
+/// by tensor (`model.layers.0.weight`). A module becomes a LibTorch archive if it has complex or
+/// sparse tensors, which a safetensors file cannot hold, or if its own `save`, or that of a
+/// submodule, writes more than parameters and buffers; its `load` then reads the archive.
+/// `load_state` reads both, and assigns to the module's existing tensors, so optimizers of the
+/// module stay valid. It throws InvalidArgument, before anything changes, if the state is not of a
+/// module with the same names and shapes; from an archive, the module may already be partly loaded.
+/// Of a weight with several names (a tied weight), one name suffices.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::state(*model)},
@@ -44,6 +133,10 @@ using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
 ///     kolo::load_state(*model, checkpoint.part("model"));
 [[nodiscard]] KOLO_EXPORT StateDict state(const ::torch::nn::Module& module);
 KOLO_EXPORT void load_state(::torch::nn::Module& module, const StateDict& state);
+
+/// As above for named tensors that no module lists. They must be dense and not complex.
+[[nodiscard]] KOLO_EXPORT StateDict state(const NamedParameters& tensors);
+KOLO_EXPORT void load_state(const NamedParameters& into, const StateDict& state);
 
 /// Copies an optimizer's state (such as momentum) and the options of its parameter groups to a
 /// state and back. The state of SGD, Adam, AdamW, RMSprop and Adagrad has PyTorch's names:
@@ -57,29 +150,32 @@ KOLO_EXPORT void load_state(::torch::optim::Optimizer& optimizer, const StateDic
 
 /// Types with their own overloads above.
 template <typename T>
-concept ModuleOrOptimizer =
-    std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer>;
+concept HasOverload =
+    std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer> ||
+    std::same_as<std::remove_cv_t<T>, NamedParameters>;
 
-/// A module holder, as `TORCH_MODULE` defines it.
+/// As above for other modules, of which a `torch::jit::Module` is stored without its attributes,
+/// and for anything else that `torch::save` takes: a tensor, a vector of tensors.
 template <typename T>
-concept HoldsModule = requires(const T& holder) {
-  requires std::derived_from<typename T::ContainedType, ::torch::nn::Module>;
-};
-
-/// As above for anything else that `torch::save` takes: a tensor, a vector of tensors, a module
-/// holder.
-template <typename T>
-  requires(!ModuleOrOptimizer<T>)
+  requires(!HasOverload<T>)
 [[nodiscard]] StateDict state(const T& value) {
-  std::ostringstream stream;
-  ::torch::save(value, stream);
-  return stream.str();
+  if constexpr (HoldsModule<T>) {
+    return state(static_cast<const ::torch::nn::Module&>(*value));
+  } else if constexpr (AnyModule<T>) {
+    return state(detail::module_tensors(value));
+  } else {
+    std::ostringstream stream;
+    ::torch::save(value, stream);
+    return stream.str();
+  }
 }
 template <typename T>
-  requires(!ModuleOrOptimizer<T> && !std::same_as<std::remove_cv_t<T>, TensorViews>)
+  requires(!HasOverload<T> && !std::same_as<std::remove_cv_t<T>, TensorViews>)
 void load_state(T& value, const StateDict& state) {
   if constexpr (HoldsModule<T>) {
     load_state(static_cast<::torch::nn::Module&>(*value), state);
+  } else if constexpr (AnyModule<T>) {
+    load_state(detail::module_tensors(value), state);
   } else {
     std::istringstream stream(state.text());
     // LibTorch appends to a vector when loading.
@@ -104,27 +200,31 @@ KOLO_EXPORT void load_random_state(const StateDict& state);
 /// Writes a module's parameters and buffers under PyTorch's names ("layers.0.weight"), or any named
 /// tensors, from any device. `path` always names a complete file. Throws InvalidArgument for a
 /// sparse or complex tensor, and CheckpointError if the system fails. Not collective.
-KOLO_EXPORT void save_safetensors(const std::filesystem::path& path,
-                                  const ::torch::nn::Module& module,
-                                  const Metadata& metadata = {{"format", "pt"}});
 KOLO_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedParameters& tensors,
                                   const Metadata& metadata = {{"format", "pt"}});
+template <AnyModule Module>
+void save_safetensors(const std::filesystem::path& path, const Module& module,
+                      const Metadata& metadata = {{"format", "pt"}}) {
+  save_safetensors(path, detail::module_tensors(module), metadata);
+}
 
 /// Reads a safetensors file, or the files of an index, into a module's existing parameters and
 /// buffers, or into any named tensors, by name. Elements are converted to the dtype of the existing
 /// tensor and copied to its device. Throws InvalidArgument for a tensor of another shape and, if
-/// `strict`, for missing and unexpected names; then no tensor is changed. Throws CheckpointError
-/// for a damaged file. Not collective: on several ranks, load on one and call
-/// `broadcast_parameters`, or load the same file on all.
+/// `strict`, for missing and unexpected names; then no tensor is changed. Of a tied weight, the
+/// file may hold one name. Throws CheckpointError for a damaged file. Not collective: on several
+/// ranks, load on one and call `broadcast_parameters`, or load the same file on all.
 ///
 ///     kolo::load_safetensors("resnet50.safetensors", *model);
 ///     kolo::load_safetensors("resnet50.safetensors", *backbone,
 ///                            {.strict = false, .prefix = "body."});
 KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
-                                            ::torch::nn::Module& module,
-                                            const SafetensorsOptions& options = {});
-KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
                                             const NamedParameters& into,
                                             const SafetensorsOptions& options = {});
+template <AnyModule Module>
+UnmatchedNames load_safetensors(const std::filesystem::path& path, const Module& module,
+                                const SafetensorsOptions& options = {}) {
+  return load_safetensors(path, detail::module_tensors(module), options);
+}
 
 }  // namespace kolo

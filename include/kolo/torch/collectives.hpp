@@ -36,7 +36,8 @@ namespace kolo {
                                                     const AllreduceOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async(const ::torch::Tensor& tensor,
                                                     const AllreduceOptions& options = {});
-KOLO_EXPORT void allreduce_(::torch::Tensor& tensor, const AllreduceOptions& options = {});
+/// As in LibTorch, a const tensor can be changed: `allreduce_(parameter.grad())`.
+KOLO_EXPORT void allreduce_(const ::torch::Tensor& tensor, const AllreduceOptions& options = {});
 /// Reduces in place; the future returns `tensor`. The elements of `tensor` must be in memory
 /// without gaps, and in the same order on all ranks.
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async_(const ::torch::Tensor& tensor,
@@ -78,7 +79,7 @@ KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allgather_async(
                                                     const BroadcastOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> broadcast_async(const ::torch::Tensor& tensor, int root,
                                                     const BroadcastOptions& options = {});
-KOLO_EXPORT void broadcast_(::torch::Tensor& tensor, int root,
+KOLO_EXPORT void broadcast_(const ::torch::Tensor& tensor, int root,
                             const BroadcastOptions& options = {});
 /// Broadcasts in place, with the requirements of `allreduce_async_`.
 KOLO_EXPORT Future<::torch::Tensor> broadcast_async_(const ::torch::Tensor& tensor, int root,

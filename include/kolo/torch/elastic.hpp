@@ -5,7 +5,6 @@
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
@@ -22,15 +21,16 @@ namespace kolo::elastic {
 
 namespace detail {
 
-/// Parameters and buffers.
-class KOLO_EXPORT ModuleHandler : public StateHandler {
+/// Parameters and buffers, and what the module's own `save` writes.
+template <typename Module>
+class ModuleHandler : public StateHandler {
  public:
-  explicit ModuleHandler(::torch::nn::Module& module) : module_(module) {}
+  explicit ModuleHandler(Module& module) : module_(module) {}
   void save(StateDict& state) override { state = kolo::state(module_); }
   void load(const StateDict& state) override { load_state(module_, state); }
 
  private:
-  ::torch::nn::Module& module_;
+  Module& module_;
 };
 
 /// Saves the tensor that the variable refers to at the time of the commit, and loads it in place.
@@ -75,18 +75,10 @@ class ShardedOptimizerHandler : public StateHandler {
 
 }  // namespace detail
 
-template <std::derived_from<::torch::nn::Module> Module>
+template <AnyModule Module>
 struct HandlerFor<Module> {
   static std::unique_ptr<StateHandler> make(Module& module) {
-    return std::make_unique<detail::ModuleHandler>(module);
-  }
-};
-
-/// For module holders such as `torch::nn::Linear`.
-template <HoldsModule Holder>
-struct HandlerFor<Holder> {
-  static std::unique_ptr<StateHandler> make(Holder& holder) {
-    return std::make_unique<detail::ModuleHandler>(*holder);
+    return std::make_unique<detail::ModuleHandler<Module>>(module);
   }
 };
 

@@ -6,13 +6,11 @@
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
 #include <cstddef>
 #include <memory>
-#include <vector>
 
 #include "kolo/export.hpp"
 #include "kolo/torch/optimizer.hpp"
@@ -28,6 +26,9 @@ class SharedBlocks;
 ///     kolo::DistributedGradients gradients(*model);
 ///     torch::optim::SGD optimizer(model->parameters(), 0.01);
 ///
+/// For tensors that no module lists, pass the tensors with their names. Any number of optimizers
+/// may share the parameters of one DistributedGradients.
+///
 /// Gradients are final when `backward()` returns, as with DistributedOptimizer, whose rules for
 /// backward passes and for construction apply. This class does not see steps: every
 /// `backward_passes_per_step`-th pass reduces, and ranks must match in passes, not in steps.
@@ -36,6 +37,18 @@ class SharedBlocks;
 class DistributedGradients {
  public:
   KOLO_EXPORT explicit DistributedGradients(::torch::nn::Module& module,
+                                            const DistributedOptimizerOptions& options = {});
+  template <HoldsModule Holder>
+  explicit DistributedGradients(const Holder& holder,
+                                const DistributedOptimizerOptions& options = {})
+      : DistributedGradients(static_cast<::torch::nn::Module&>(*holder.ptr()), options) {}
+  /// For other modules, such as a `torch::jit::Module`.
+  template <AnyModule Module>
+    requires(!HoldsModule<Module> && !std::derived_from<Module, ::torch::nn::Module>)
+  explicit DistributedGradients(const Module& module,
+                                const DistributedOptimizerOptions& options = {})
+      : DistributedGradients(detail::module_parameters(module), options) {}
+  KOLO_EXPORT explicit DistributedGradients(const NamedParameters& parameters,
                                             const DistributedOptimizerOptions& options = {});
   DistributedGradients(const DistributedGradients&) = delete;
   DistributedGradients& operator=(const DistributedGradients&) = delete;
@@ -62,14 +75,6 @@ struct ClipOptions {
   bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is not finite.
 };
 
-namespace detail {
-
-KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerParamGroup>& groups,
-                                  double max_norm, const ClipOptions& options,
-                                  const ProcessSet& set);
-
-}  // namespace detail
-
 /// Calls the optimizer's `synchronize`, then scales the gradients if their joint norm exceeds
 /// `max_norm`. Returns the norm before scaling. Call `optimizer.step()` afterwards:
 ///
@@ -78,16 +83,13 @@ KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerPar
 ///     optimizer.step();
 ///
 /// The norm and the gradients have the same bits on every rank of the optimizer's set. Collective
-/// in that set, like `synchronize`. Throws InvalidArgument, on this rank, if `max_norm` or the norm
-/// type is not positive, and the errors of `synchronize`.
-template <typename Base>
-  requires std::derived_from<Base, ::torch::optim::Optimizer>
-double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,
-                      const ClipOptions& options = {}) {
-  optimizer.synchronize();
-  return detail::clip_grad_norm(optimizer.param_groups(), max_norm, options,
-                                optimizer.process_set());
-}
+/// in that set, like `synchronize`. The norm of a ShardedOptimizer is summed over shards, so its
+/// last bits may differ from those of a DistributedOptimizer. The optimizer may be passed as a
+/// reference to its base class. For an optimizer of LibTorch, such as one beside
+/// DistributedGradients, nothing is communicated. Throws InvalidArgument, on this rank, if
+/// `max_norm` or the norm type is not positive, and the errors of `synchronize`.
+KOLO_EXPORT double clip_grad_norm(::torch::optim::Optimizer& optimizer, double max_norm,
+                                  const ClipOptions& options = {});
 
 /// Places the gradients that LibTorch allocates for a module in memory that the ranks of the host
 /// share, as long as this object lives. Kolo reduces such gradients in place, with fewer copies:
@@ -110,7 +112,10 @@ double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,
 /// Neither movable nor copyable.
 class SharedGradients {
  public:
-  KOLO_EXPORT explicit SharedGradients(const ::torch::nn::Module& module);
+  template <AnyModule Module>
+  explicit SharedGradients(const Module& module)
+      : SharedGradients(detail::module_parameters(module)) {}
+  KOLO_EXPORT explicit SharedGradients(const NamedParameters& parameters);
   KOLO_EXPORT ~SharedGradients();
   SharedGradients(const SharedGradients&) = delete;
   SharedGradients& operator=(const SharedGradients&) = delete;

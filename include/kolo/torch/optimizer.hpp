@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,9 +28,7 @@ namespace internal {
 class TorchGradientStorage;
 }
 
-/// A type that holds tensors with their names.
-template <typename T>
-concept ParameterNaming = std::same_as<T, NamedParameters> || std::same_as<T, ModuleTensors>;
+struct ClipOptions;  // in kolo/torch/gradients.hpp
 
 /// A guard. While it lives, backward passes accumulate gradients on this rank only. Movable; guards
 /// may nest.
@@ -52,11 +51,20 @@ class [[nodiscard]] NoSync {
 
 namespace detail {
 
-inline const NamedParameters& pairs_of(const NamedParameters& names) { return names; }
-inline NamedParameters pairs_of(const ModuleTensors& names) { return names.pairs(); }
+template <typename T>
+concept AnyOptimizer = std::derived_from<std::remove_cvref_t<T>, ::torch::optim::Optimizer>;
 
-/// The interface through which GradScaler calls a Distributed- or ShardedOptimizer that is passed
-/// as a `torch::optim::Optimizer`.
+/// For the constructors that take an optimizer as an lvalue: they compile for no program.
+template <typename Optimizer>
+Optimizer&& must_be_moved(Optimizer& optimizer) {
+  static_assert(sizeof(Optimizer) == 0,
+                "pass std::move(optimizer), and use the wrapper from then on. To keep the "
+                "optimizer as it is, make a kolo::DistributedGradients(model) instead");
+  return std::move(optimizer);
+}
+
+/// The interface through which GradScaler and `clip_grad_norm` call a Distributed- or
+/// ShardedOptimizer that is passed as a `torch::optim::Optimizer`.
 class KOLO_EXPORT ReducingOptimizer {
  public:
   virtual ~ReducingOptimizer() = default;
@@ -65,13 +73,7 @@ class KOLO_EXPORT ReducingOptimizer {
   /// Whether the gradients are finite on all ranks. `own`: whether this rank's gradients are
   /// finite.
   [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
-
- protected:
-  ReducingOptimizer() = default;
-  ReducingOptimizer(ReducingOptimizer&&) noexcept = default;
-  ReducingOptimizer& operator=(ReducingOptimizer&&) noexcept = default;
-  ReducingOptimizer(const ReducingOptimizer&) = default;
-  ReducingOptimizer& operator=(const ReducingOptimizer&) = default;
+  virtual double clip_grad_norm(double max_norm, const ClipOptions& options) = 0;
 };
 
 /// Reduces the gradients of one optimizer. Each parameter has hooks that submit its gradient after
@@ -95,6 +97,10 @@ class GradientReducer {
   /// Reduces the gradients that backward has not reduced: those of passes on this rank only, or all
   /// gradients if there was no pass. Otherwise no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
+
+  /// Synchronizes, then scales the gradients. Returns the norm before.
+  KOLO_EXPORT double clip_grad_norm(const Groups& groups, double max_norm,
+                                    const ClipOptions& options);
 
   /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
@@ -179,24 +185,35 @@ class GradientReducer {
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer {
+  static_assert(!std::is_abstract_v<Base>,
+                "wrap an object of the optimizer's own class, such as torch::optim::Adam. For one "
+                "behind a pointer or reference, make a kolo::DistributedGradients(model) instead");
+
  public:
   using typename Base::LossClosure;
 
-  /// Identifies parameters by their position in the optimizer.
-  explicit DistributedOptimizer(Base optimizer, const DistributedOptimizerOptions& options = {})
+  /// Takes over an optimizer: a temporary, or `std::move(optimizer)`. Identifies parameters by
+  /// their position in the optimizer.
+  explicit DistributedOptimizer(Base&& optimizer, const DistributedOptimizerOptions& options = {})
       : Base(std::move(optimizer)), reducer_(this->param_groups(), std::nullopt, options) {}
 
-  /// Identifies parameters by `names`: a module's `named_parameters()` or a list of pairs, which
+  /// Identifies parameters by `names`: a module, its `named_parameters()` or a list of pairs, which
   /// must cover all parameters of the optimizer.
-  template <ParameterNaming Names>
-  DistributedOptimizer(Base optimizer, const Names& names,
+  template <detail::NamesParameters Names>
+  DistributedOptimizer(Base&& optimizer, const Names& names,
                        const DistributedOptimizerOptions& options = {})
       : Base(std::move(optimizer)),
-        reducer_(this->param_groups(), detail::pairs_of(names), options) {}
+        reducer_(this->param_groups(), detail::names_of(names), options) {}
 
-  DistributedOptimizer(Base optimizer, std::initializer_list<NamedParameters::value_type> names,
+  DistributedOptimizer(Base&& optimizer, std::initializer_list<NamedParameters::value_type> names,
                        const DistributedOptimizerOptions& options = {})
       : DistributedOptimizer(std::move(optimizer), NamedParameters(names), options) {}
+
+  /// Does not compile, and says what to write instead.
+  template <std::same_as<Base> Lvalue, typename Names = DistributedOptimizerOptions>
+  explicit DistributedOptimizer(Lvalue& optimizer, const Names& = {},
+                                const DistributedOptimizerOptions& = {})
+      : DistributedOptimizer(detail::must_be_moved(optimizer)) {}
 
   DistributedOptimizer(DistributedOptimizer&&) = default;
 
@@ -205,6 +222,11 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// gradients, with zeros for gradients that are defined only on other ranks. Otherwise it does
   /// nothing.
   void synchronize() override { reducer_.synchronize(this->param_groups()); }
+
+  /// See `kolo::clip_grad_norm`.
+  double clip_grad_norm(double max_norm, const ClipOptions& options) override {
+    return reducer_.clip_grad_norm(this->param_groups(), max_norm, options);
+  }
 
   /// Returns a guard. While it lives, backward passes accumulate gradients on this rank only:
   ///
@@ -261,20 +283,15 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   detail::GradientReducer reducer_;
 };
 
-template <typename Base>
-  requires std::derived_from<Base, ::torch::optim::Optimizer> DistributedOptimizer(
-      Base, const DistributedOptimizerOptions& = {})
-->DistributedOptimizer<Base>;
-
-template <typename Base, ParameterNaming Names>
-  requires std::derived_from<Base, ::torch::optim::Optimizer> DistributedOptimizer(
-      Base, const Names&, const DistributedOptimizerOptions& = {})
-->DistributedOptimizer<Base>;
-
-template <typename Base>
-  requires std::derived_from<Base, ::torch::optim::Optimizer> DistributedOptimizer(
-      Base, std::initializer_list<NamedParameters::value_type>,
-      const DistributedOptimizerOptions& = {})
-->DistributedOptimizer<Base>;
+template <detail::AnyOptimizer Base>
+DistributedOptimizer(Base&&, const DistributedOptimizerOptions& = {})
+    -> DistributedOptimizer<std::remove_cvref_t<Base>>;
+template <detail::AnyOptimizer Base, detail::NamesParameters Names>
+DistributedOptimizer(Base&&, const Names&, const DistributedOptimizerOptions& = {})
+    -> DistributedOptimizer<std::remove_cvref_t<Base>>;
+template <detail::AnyOptimizer Base>
+DistributedOptimizer(Base&&, std::initializer_list<NamedParameters::value_type>,
+                     const DistributedOptimizerOptions& = {})
+    -> DistributedOptimizer<std::remove_cvref_t<Base>>;
 
 }  // namespace kolo

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,8 @@ class KOLO_EXPORT ShardedBase : public ReducingOptimizer {
   [[nodiscard]] virtual std::string place() const = 0;
   /// Replaces parameters that were added since the last call by their shards.
   virtual void adopt_parameters() = 0;
+  virtual void save_shards(::torch::serialize::OutputArchive& archive) const = 0;
+  virtual void load_shards(::torch::serialize::InputArchive& archive) = 0;
 };
 
 /// The shards of one optimizer's parameters. Functions take the optimizer, which may be moved.
@@ -90,6 +93,7 @@ class ShardedReducer {
   KOLO_EXPORT void load_full_state(const StateDict& state, Optimizer& optimizer);
   KOLO_EXPORT void save(const std::filesystem::path& folder, Optimizer& optimizer);
   KOLO_EXPORT void load(const std::filesystem::path& folder, Optimizer& optimizer);
+  [[noreturn]] KOLO_EXPORT static void refuse_archive(const char* call);
 
  private:
   struct State;
@@ -142,23 +146,30 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
  public:
   using typename Base::LossClosure;
 
-  /// Identifies parameters by their position in the optimizer.
-  explicit ShardedOptimizer(Base optimizer, const DistributedOptimizerOptions& options = {},
+  /// Takes over an optimizer: a temporary, or `std::move(optimizer)`. Identifies parameters by
+  /// their position in the optimizer.
+  explicit ShardedOptimizer(Base&& optimizer, const DistributedOptimizerOptions& options = {},
                             Sharding sharding = Sharding::state_and_gradients)
       : Base(std::move(optimizer)), reducer_(*this, std::nullopt, options, sharding) {}
 
-  /// Identifies parameters by `names`: a module's `named_parameters()` or a list of pairs, which
+  /// Identifies parameters by `names`: a module, its `named_parameters()` or a list of pairs, which
   /// must cover all parameters of the optimizer.
-  template <ParameterNaming Names>
-  ShardedOptimizer(Base optimizer, const Names& names,
+  template <detail::NamesParameters Names>
+  ShardedOptimizer(Base&& optimizer, const Names& names,
                    const DistributedOptimizerOptions& options = {},
                    Sharding sharding = Sharding::state_and_gradients)
-      : Base(std::move(optimizer)), reducer_(*this, detail::pairs_of(names), options, sharding) {}
+      : Base(std::move(optimizer)), reducer_(*this, detail::names_of(names), options, sharding) {}
 
-  ShardedOptimizer(Base optimizer, std::initializer_list<NamedParameters::value_type> names,
+  ShardedOptimizer(Base&& optimizer, std::initializer_list<NamedParameters::value_type> names,
                    const DistributedOptimizerOptions& options = {},
                    Sharding sharding = Sharding::state_and_gradients)
       : ShardedOptimizer(std::move(optimizer), NamedParameters(names), options, sharding) {}
+
+  /// Does not compile, and says what to write instead.
+  template <std::same_as<Base> Lvalue, typename Names = DistributedOptimizerOptions>
+  explicit ShardedOptimizer(Lvalue& optimizer, const Names& = {},
+                            const DistributedOptimizerOptions& = {}, Sharding = {})
+      : ShardedOptimizer(detail::must_be_moved(optimizer)) {}
 
   ShardedOptimizer(ShardedOptimizer&&) = default;
 
@@ -213,7 +224,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   [[nodiscard]] bool all_finite(bool own) const override { return all_ranks(own); }
 
   /// Clips this rank's shards by the global norm. `kolo::clip_grad_norm` calls it.
-  double clip_grad_norm(double max_norm, const ClipOptions& options = {}) {
+  double clip_grad_norm(double max_norm, const ClipOptions& options = {}) override {
     return reducer_.clip_grad_norm(*this, max_norm, options);
   }
 
@@ -221,9 +232,6 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// same parameters. Either kind of optimizer can load it, on any number of ranks. It is empty
   /// except on `root`, a world rank, which needs memory for two copies of it. Tensors are gathered
   /// one at a time, so other ranks need memory for one tensor. Collective in the set.
-  ///
-  ///     checkpoints.save(step, {{"model", kolo::state(*model)},
-  ///                             {"optimizer", optimizer.full_state(0)}});
   [[nodiscard]] StateDict full_state(int root) const { return reducer_.full_state(*this, root); }
   /// As above, but returns the state on every rank of the set.
   [[nodiscard]] StateDict full_state() const {
@@ -245,17 +253,27 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// optimizer. If a rank fails, all ranks throw an Error that names it. Collective in the set;
   /// ranks outside it write nothing.
   void save(const std::filesystem::path& folder) { reducer_.save(folder, *this); }
-  using Base::save;
 
   /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
   /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
   /// or for other parameters, all ranks throw an Error that names it. That rank keeps its state;
   /// others may have loaded theirs. Collective in the set; ranks outside it read on their own.
   void load(const std::filesystem::path& folder) { reducer_.load(folder, *this); }
-  using Base::load;
 
-  /// For `kolo::state`, which returns this rank's shards, and `kolo::load_state`, which refuses
-  /// those of another rank or number of ranks.
+  /// `torch::save` and `torch::load` call these, which throw InvalidArgument: this rank has only
+  /// its shards. Use `full_state`, or `save` and `load` with a folder.
+  void save(::torch::serialize::OutputArchive& /*archive*/) const override {
+    detail::ShardedReducer::refuse_archive("torch::save");
+  }
+  void load(::torch::serialize::InputArchive& /*archive*/) override {
+    detail::ShardedReducer::refuse_archive("torch::load");
+  }
+  void save_shards(::torch::serialize::OutputArchive& archive) const override {
+    Base::save(archive);
+  }
+  void load_shards(::torch::serialize::InputArchive& archive) override { Base::load(archive); }
+
+  /// For `kolo::state` and `kolo::load_state`, which take the shards of this rank only.
   [[nodiscard]] std::string place() const override { return reducer_.place(); }
   void adopt_parameters() override { reducer_.adopt(*this); }
 
@@ -263,31 +281,17 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   detail::ShardedReducer reducer_;
 };
 
-template <typename Base>
-  requires std::derived_from<Base, ::torch::optim::Optimizer> ShardedOptimizer(
-      Base, const DistributedOptimizerOptions& = {}, Sharding = Sharding::state_and_gradients)
-->ShardedOptimizer<Base>;
-
-template <typename Base, ParameterNaming Names>
-  requires std::derived_from<Base, ::torch::optim::Optimizer> ShardedOptimizer(
-      Base, const Names&, const DistributedOptimizerOptions& = {},
-      Sharding = Sharding::state_and_gradients)
-->ShardedOptimizer<Base>;
-
-template <typename Base>
-  requires std::derived_from<Base, ::torch::optim::Optimizer> ShardedOptimizer(
-      Base, std::initializer_list<NamedParameters::value_type>,
-      const DistributedOptimizerOptions& = {}, Sharding = Sharding::state_and_gradients)
-->ShardedOptimizer<Base>;
-
-/// Clips the gradients of a ShardedOptimizer; otherwise the same as for a DistributedOptimizer. The
-/// norm is the same on all ranks. It is summed over shards, so its last bits may differ from the
-/// norm that a DistributedOptimizer gives.
-template <typename Base>
-  requires std::derived_from<Base, ::torch::optim::Optimizer>
-double clip_grad_norm(ShardedOptimizer<Base>& optimizer, double max_norm,
-                      const ClipOptions& options = {}) {
-  return optimizer.clip_grad_norm(max_norm, options);
-}
+template <detail::AnyOptimizer Base>
+ShardedOptimizer(Base&&, const DistributedOptimizerOptions& = {},
+                 Sharding = Sharding::state_and_gradients)
+    -> ShardedOptimizer<std::remove_cvref_t<Base>>;
+template <detail::AnyOptimizer Base, detail::NamesParameters Names>
+ShardedOptimizer(Base&&, const Names&, const DistributedOptimizerOptions& = {},
+                 Sharding = Sharding::state_and_gradients)
+    -> ShardedOptimizer<std::remove_cvref_t<Base>>;
+template <detail::AnyOptimizer Base>
+ShardedOptimizer(Base&&, std::initializer_list<NamedParameters::value_type>,
+                 const DistributedOptimizerOptions& = {}, Sharding = Sharding::state_and_gradients)
+    -> ShardedOptimizer<std::remove_cvref_t<Base>>;
 
 }  // namespace kolo

@@ -7,15 +7,10 @@
 #include <ATen/core/ivalue.h>
 
 #include <c10/core/Device.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
-#include <torch/serialize.h>
 #include <torch/types.h>
 
 #include <functional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "kolo/collectives.hpp"
@@ -29,24 +24,31 @@ namespace kolo {
 /// job, where `local_rank()` changes, a process keeps its GPU. Needs a session.
 [[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
-/// The result of a module's `named_parameters()` and `named_buffers()`.
-using ModuleTensors = ::torch::OrderedDict<std::string, ::torch::Tensor>;
-
-/// Copies `root`'s parameters and buffers to every rank. `root` is a world rank and a member of the
-/// set. Collective. Throws Mismatch on every rank, before anything changes, if names, shapes or
-/// dtypes differ.
-KOLO_EXPORT void broadcast_parameters(::torch::nn::Module& module, int root,
+/// Copies `root`'s parameters and buffers to every rank: those of a module, or a list of named
+/// tensors. `root` is a world rank and a member of the set. Collective. Throws Mismatch on every
+/// rank, before anything changes, if names, shapes or dtypes differ.
+KOLO_EXPORT void broadcast_parameters(const NamedParameters& tensors, int root,
                                       const ProcessSet& set = {});
-KOLO_EXPORT void broadcast_parameters(const ModuleTensors& tensors, int root,
-                                      const ProcessSet& set = {});
+template <AnyModule Module>
+void broadcast_parameters(const Module& module, int root, const ProcessSet& set = {}) {
+  broadcast_parameters(detail::module_tensors(module), root, set);
+}
+template <ParameterNaming List>
+void broadcast_parameters(const List& list, int root, const ProcessSet& set = {}) {
+  broadcast_parameters(detail::pairs_of(list), root, set);
+}
 
 /// Copies `root`'s buffers, such as the statistics of batch normalization, to every rank. Call it
 /// before each forward in training, as DistributedDataParallel does, or only before evaluation or a
 /// checkpoint. The buffers travel as one operation per device. `root` is a world rank and a member
 /// of the set. Collective. Throws Mismatch on every rank, before anything changes, if names, shapes
-/// or dtypes differ.
-KOLO_EXPORT void broadcast_buffers(::torch::nn::Module& module, int root,
+/// or dtypes differ. A list of named tensors is taken as it is.
+KOLO_EXPORT void broadcast_buffers(const NamedParameters& buffers, int root,
                                    const ProcessSet& set = {});
+template <AnyModule Module>
+void broadcast_buffers(const Module& module, int root, const ProcessSet& set = {}) {
+  broadcast_buffers(detail::module_buffers(module), root, set);
+}
 
 /// Copies the state of `root`'s optimizer (such as momentum) and the options of its parameter
 /// groups (such as the learning rate) to every rank. `root` is a world rank and a member of the
@@ -55,8 +57,12 @@ KOLO_EXPORT void broadcast_buffers(::torch::nn::Module& module, int root,
 KOLO_EXPORT void broadcast_optimizer_state(::torch::optim::Optimizer& optimizer, int root,
                                            const ProcessSet& set = {});
 
-/// Sets the learning rate of every parameter group, on this rank.
+/// Sets the learning rate of all parameter groups to the same value, on this rank.
 KOLO_EXPORT void set_learning_rate(::torch::optim::Optimizer& optimizer, double learning_rate);
+/// Sets a learning rate for each parameter group, in the order of the groups. Throws
+/// InvalidArgument for another number of rates.
+KOLO_EXPORT void set_learning_rate(::torch::optim::Optimizer& optimizer,
+                                   const std::vector<double>& learning_rates);
 
 namespace detail {
 

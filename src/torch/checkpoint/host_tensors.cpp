@@ -38,14 +38,6 @@ std::optional<at::ScalarType> torch_dtype(DType dtype) {
 
 }  // namespace
 
-NamedParameters tensors_of(const ::torch::nn::Module& module) {
-  NamedParameters tensors;
-  for (const auto& all : {module.named_parameters(), module.named_buffers()})
-    for (const auto& item : all)
-      if (item.value().defined()) tensors.emplace_back(item.key(), item.value());
-  return tensors;
-}
-
 bool is_storable(const ::torch::Tensor& tensor) {
   try {
     require_supported(tensor, "");
@@ -89,7 +81,10 @@ UnmatchedNames copy_by_name(const std::string& subject, const StateDict& from,
     if (!existing.emplace(name, tensor).second)
       throw InvalidArgument("two tensors are named '" + name + "'", name);
   }
-  MatchedNames matched = match_names(subject, names_of(existing), names_of(from.tensors), options);
+  const auto identity = [](const ::torch::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); };
+  MatchedNames matched =
+      match_names(subject, required_names(existing, from.tensors, options.prefix, identity),
+                  names_of(from.tensors), options);
   std::vector<std::pair<::torch::Tensor, const StoredTensor*>> pairs;
   for (const auto& [wanted, found] : matched.pairs) {
     const StoredTensor& source = from.tensors.at(found);
@@ -123,19 +118,9 @@ void save_safetensors(const std::filesystem::path& path, const NamedParameters& 
   save_safetensors(path, host.views(), metadata);
 }
 
-void save_safetensors(const std::filesystem::path& path, const ::torch::nn::Module& module,
-                      const Metadata& metadata) {
-  save_safetensors(path, tensors_of(module), metadata);
-}
-
 UnmatchedNames load_safetensors(const std::filesystem::path& path, const NamedParameters& into,
                                 const SafetensorsOptions& options) {
   return copy_by_name("'" + path.string() + "'", load_safetensors(path), into, options);
-}
-
-UnmatchedNames load_safetensors(const std::filesystem::path& path, ::torch::nn::Module& module,
-                                const SafetensorsOptions& options) {
-  return load_safetensors(path, tensors_of(module), options);
 }
 
 }  // namespace kolo

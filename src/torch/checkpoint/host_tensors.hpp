@@ -2,7 +2,6 @@
 // LibTorch's tensors as the contents of safetensors files.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <string>
@@ -11,9 +10,6 @@
 #include "kolo/torch/checkpoint.hpp"
 
 namespace kolo::internal {
-
-/// The defined parameters and buffers of a module, by name.
-[[nodiscard]] NamedParameters tensors_of(const ::torch::nn::Module& module);
 
 /// True if a safetensors file can hold the tensor.
 [[nodiscard]] bool is_storable(const ::torch::Tensor& tensor);

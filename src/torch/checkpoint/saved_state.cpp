@@ -11,7 +11,10 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -38,6 +41,32 @@ std::string bytes_of(OutputArchive& archive) {
   std::ostringstream stream;
   archive.save_to(stream);
   return stream.str();
+}
+
+// True if all entries of an archive, or of the nested archive `name`, are in `names`.
+bool has_only(const c10::ClassType& archive, const std::string& prefix,
+              const std::set<std::string>& names) {
+  for (std::size_t i = 0; i < archive.numAttributes(); ++i) {
+    const std::string name = prefix + archive.getAttributeName(i);
+    const auto nested = archive.getAttribute(i)->cast<c10::ClassType>();
+    if (nested ? !has_only(*nested, name + '.', names) : !names.contains(name)) return false;
+  }
+  return true;
+}
+
+// The module's archive if its own `save`, or that of a submodule, has written more than the listed
+// tensors. LibTorch keeps the type of an archive, which lists the entries, in a compilation unit.
+// An archive holds references, so nothing is copied here.
+std::optional<OutputArchive> archive_with_more(const ::torch::nn::Module& module,
+                                               const NamedParameters& tensors) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.insert(name);
+  const auto unit = std::make_shared<::torch::jit::CompilationUnit>();
+  OutputArchive archive(unit);
+  const auto type = unit->get_class(c10::QualifiedName("__torch__.Module"));
+  module.save(archive);
+  if (type != nullptr && has_only(*type, "", names)) return std::nullopt;
+  return archive;
 }
 
 // Reads an archive onto `device`: its tensors may have been saved on a device that this rank does
@@ -148,18 +177,20 @@ std::vector<::torch::Tensor> states_from(const StateDict& saved, std::size_t gen
 }  // namespace
 
 StateDict state(const ::torch::nn::Module& module) {
-  const NamedParameters tensors = tensors_of(module);
+  const NamedParameters tensors = detail::module_tensors(module);
+  if (auto archive = archive_with_more(module, tensors)) return bytes_of(*archive);
   const auto storable = [](const auto& named) { return is_storable(named.second); };
-  if (std::all_of(tensors.begin(), tensors.end(), storable))
-    return StateDict(HostTensors(tensors).views());
+  if (std::all_of(tensors.begin(), tensors.end(), storable)) return state(tensors);
   OutputArchive archive;
   module.save(archive);
   return bytes_of(archive);
 }
 
+StateDict state(const NamedParameters& tensors) { return StateDict(HostTensors(tensors).views()); }
+
 void load_state(::torch::nn::Module& module, const StateDict& state) {
   if (!is_archive(state)) {
-    (void)copy_by_name("this state cannot be loaded as this module", state, tensors_of(module), {});
+    load_state(detail::module_tensors(module), state);
     return;
   }
   TensorsBefore tensors(module);
@@ -171,6 +202,10 @@ void load_state(::torch::nn::Module& module, const StateDict& state) {
   });
 }
 
+void load_state(const NamedParameters& into, const StateDict& state) {
+  (void)copy_by_name("this state cannot be loaded as this module", state, into, {});
+}
+
 // `Optimizer::load` restores the options in LibTorch 2 but not in 1.13, so they are saved next to
 // its archive.
 StateDict state(const ::torch::optim::Optimizer& optimizer) {
@@ -178,10 +213,13 @@ StateDict state(const ::torch::optim::Optimizer& optimizer) {
   try {
     OutputArchive archive;
     OutputArchive entries(archive.compilation_unit());
-    optimizer.save(entries);
-    archive.write("optimizer", entries);
-    if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer))
+    if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer)) {
+      sharded->save_shards(entries);
       archive.write(place_key, c10::IValue(sharded->place()));
+    } else {
+      optimizer.save(entries);
+    }
+    archive.write("optimizer", entries);
     const auto& groups = optimizer.param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {
       OutputArchive options(archive.compilation_unit());
@@ -207,7 +245,11 @@ void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state) {
     archive.read("optimizer", entries);
     // Loading only adds state, so the state of parameters that the archive lacks would survive.
     optimizer.state().clear();
-    optimizer.load(entries);
+    if (auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer)) {
+      sharded->load_shards(entries);
+    } else {
+      optimizer.load(entries);
+    }
     auto& groups = optimizer.param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {
       InputArchive options;

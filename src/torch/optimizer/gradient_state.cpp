@@ -121,6 +121,8 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
 // be destroyed first.
 void GradientReducer::State::attach(std::size_t slot) {
   Parameter& parameter = storage.parameters()[slot];
+  if (is_member && parameter.tensor.requires_grad())
+    require_supported(parameter.tensor, parameter.name);
   const std::shared_ptr<State> other = owner_of(parameter);
   if (other) require_same_options(parameter, *other);
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->reducer.reductions();
@@ -276,16 +278,22 @@ NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
 namespace kolo {
 namespace {
 
-detail::GradientReducer::Groups group_of(const ModuleTensors& parameters) {
-  return {::torch::optim::OptimizerParamGroup(parameters.values())};
+detail::GradientReducer::Groups group_of(const NamedParameters& parameters) {
+  std::vector<::torch::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+  return {::torch::optim::OptimizerParamGroup(std::move(tensors))};
 }
 
 }  // namespace
 
 DistributedGradients::DistributedGradients(::torch::nn::Module& module,
                                            const DistributedOptimizerOptions& options)
-    : groups_(group_of(module.named_parameters())),
-      reducer_(groups_, module.named_parameters().pairs(), options, /*watches_steps=*/false) {}
+    : DistributedGradients(detail::module_parameters(module), options) {}
+
+DistributedGradients::DistributedGradients(const NamedParameters& parameters,
+                                           const DistributedOptimizerOptions& options)
+    : groups_(group_of(parameters)),
+      reducer_(groups_, parameters, options, /*watches_steps=*/false) {}
 
 void DistributedGradients::synchronize() { reducer_.synchronize(groups_); }
 

@@ -90,15 +90,34 @@ namespace kolo::detail {
 
 using namespace internal;
 
-double clip_grad_norm(const ParameterGroups& groups, double max_norm, const ClipOptions& options,
-                      const ProcessSet& set) {
+double GradientReducer::clip_grad_norm(const ParameterGroups& groups, double max_norm,
+                                       const ClipOptions& options) {
   require_clip(max_norm, options.norm_type);
+  synchronize(groups);
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
   const double norm =
-      agree_on_norm(norm_of(gradients, options.norm_type), "kolo.clip_grad_norm", set);
+      agree_on_norm(norm_of(gradients, options.norm_type), "kolo.clip_grad_norm", process_set());
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }
 
 }  // namespace kolo::detail
+
+namespace kolo {
+
+using namespace internal;
+
+double clip_grad_norm(::torch::optim::Optimizer& optimizer, double max_norm,
+                      const ClipOptions& options) {
+  if (auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer))
+    return reducing->clip_grad_norm(max_norm, options);
+  require_clip(max_norm, options.norm_type);
+  const at::NoGradGuard no_grad;
+  const std::vector<::torch::Tensor> gradients = gradient_elements(optimizer.param_groups());
+  const double norm = norm_of(gradients, options.norm_type);
+  scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
+  return norm;
+}
+
+}  // namespace kolo

@@ -143,6 +143,13 @@ ShardedReducer::ShardedReducer(ShardedReducer&&) noexcept = default;
 ShardedReducer& ShardedReducer::operator=(ShardedReducer&&) noexcept = default;
 ShardedReducer::~ShardedReducer() = default;
 
+void ShardedReducer::refuse_archive(const char* call) {
+  throw InvalidArgument(std::string(call) +
+                        ": this rank has only its shards of a ShardedOptimizer's state. Call "
+                        "full_state() on all ranks for the state of a plain optimizer, which "
+                        "load_full_state() reads, or save(folder) and load(folder)");
+}
+
 void ShardedReducer::adopt(Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
 }

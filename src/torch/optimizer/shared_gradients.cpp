@@ -26,9 +26,9 @@ namespace {
 // Shared blocks are whole pages, so smaller tensors would waste most of theirs.
 constexpr std::size_t min_bytes = 4096;
 
-std::set<std::size_t> sizes_of(const ::torch::nn::Module& module) {
+std::set<std::size_t> sizes_of(const NamedParameters& parameters) {
   std::set<std::size_t> sizes;
-  for (const ::torch::Tensor& parameter : module.parameters())
+  for (const auto& [name, parameter] : parameters)
     if (parameter.defined() && parameter.device().is_cpu() && parameter.layout() == at::kStrided &&
         parameter.nbytes() >= min_bytes)
       sizes.insert(parameter.nbytes());
@@ -208,8 +208,8 @@ SharingAllocator& SharingAllocator::installed() {
 
 using namespace internal;
 
-SharedGradients::SharedGradients(const ::torch::nn::Module& module)
-    : blocks_(std::make_shared<SharedBlocks>(detail::shared_heap(), sizes_of(module))) {
+SharedGradients::SharedGradients(const NamedParameters& parameters)
+    : blocks_(std::make_shared<SharedBlocks>(detail::shared_heap(), sizes_of(parameters))) {
   SharingAllocator::installed().add(blocks_);
 }
 

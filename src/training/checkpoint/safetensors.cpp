@@ -101,7 +101,12 @@ StateDict load_set(const fs::path& path) {
 // Copies stored tensors into tensors of the program by name. `where` begins messages.
 UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
                             const TensorViews& into, const SafetensorsOptions& options) {
-  MatchedNames matched = match_names(where, names_of(into), names_of(from.tensors), options);
+  const auto identity = [](const TensorView& tensor) {
+    return tensor.elements() > 0 ? tensor.data() : nullptr;
+  };
+  MatchedNames matched =
+      match_names(where, required_names(into, from.tensors, options.prefix, identity),
+                  names_of(from.tensors), options);
   for (const auto& [wanted, found] : matched.pairs) {
     const TensorView& to = into.at(wanted);
     const StoredTensor& source = from.tensors.at(found);

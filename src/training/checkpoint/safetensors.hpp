@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +62,25 @@ template <typename Map>
 [[nodiscard]] std::vector<std::string> names_of(const Map& map) {
   std::vector<std::string> names;
   for (const auto& [name, value] : map) names.push_back(name);
+  return names;
+}
+
+/// The names of `into` that the file, which has the tensors `from`, must have. Of the names of a
+/// tied weight, one suffices: other programs write it once. `identity` returns a pointer, which is
+/// equal for all names of one tensor; if it is null, the tensor is not tied.
+template <typename Map, typename Stored, typename Identity>
+[[nodiscard]] std::vector<std::string> required_names(const Map& into, const Stored& from,
+                                                      const std::string& prefix,
+                                                      const Identity& identity) {
+  std::set<const void*> found;
+  for (const auto& [name, tensor] : into)
+    if (from.contains(prefix + name)) found.insert(identity(tensor));
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : into) {
+    const void* const same = identity(tensor);
+    if (from.contains(prefix + name) || same == nullptr || !found.contains(same))
+      names.push_back(name);
+  }
   return names;
 }
 
