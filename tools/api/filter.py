@@ -26,7 +26,7 @@ AREAS = {
     "error": "errors",
     "optimizer": "optimizers", "sharded_optimizer": "optimizers",
     "communication_hook": "hooks",
-    "training/sampler": "data", "training/background_loader": "data",
+    "training/sampler": "data", "training/background_loader": "data", "torch/sampler": "data",
     "training/learning_rate": "training", "training/metrics": "training", "training/loss_scale": "training",
     "state_dict": "checkpoints", "training/checkpoint": "checkpoints", "torch/checkpoint": "checkpoints",
     "elastic": "elastic", "state_handler": "elastic", "torch/elastic": "elastic",

@@ -110,8 +110,8 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
-/// Notes that an optimizer has made `steps` steps since the last change of `step_epoch`. If this
-/// rank leaves the session while others need it, their errors say how many steps it made.
+/// Notes that an optimizer has made `steps` passes that reduced gradients since `step_epoch`
+/// changed. If this rank leaves the session while others need it, their errors have the number.
 KOLO_EXPORT void note_steps(std::int64_t steps) noexcept;
 
 /// A number that is unique among this host's processes at any time: `local_rank()`. In an elastic

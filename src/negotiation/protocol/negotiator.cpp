@@ -56,11 +56,11 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
     actions_.fails.push_back(
         {ticket, set == nullptr
                      ? explain_removal(descriptor.type, key, sets_.members_of_removed(key.set))
-                     : broken_failure(*set, key, descriptor)});
+                     : broken_failure(*set, key, descriptor.type)});
     return;
   }
   if (excluded_after_join_) {
-    actions_.fails.push_back({ticket, broken_failure(sets_.world(), key, descriptor)});
+    actions_.fails.push_back({ticket, broken_failure(sets_.world(), key, descriptor.type)});
     return;
   }
   own_.add(ticket, key, descriptor);

@@ -191,9 +191,9 @@ class Negotiator {
   void apply(const PlanEntry& entry, std::uint64_t sequence);
   void answer(const Key& key, std::int64_t value);
   void break_off(SetId id, NegotiatedSet& set, const BreakCause& cause);
-  void fail_own(SetId set, const std::function<Failure(const Key&, const Descriptor&)>& explain);
+  void fail_own(SetId set, const std::function<Failure(const Key&, OperationType)>& explain);
   [[nodiscard]] Failure broken_failure(const NegotiatedSet& set, const Key& key,
-                                       const Descriptor& descriptor) const;
+                                       OperationType type) const;
 
   const Settings& settings_;
   TreePosition place_;

@@ -179,8 +179,8 @@ void Negotiator::apply(const RemoveSetEntry& entry) {
   if (sets_.remove(entry.set)) {
     reports_.remove(entry.set, cache_);
     sequencer_.remove(entry.set);
-    fail_own(entry.set, [&](const Key& key, const Descriptor& descriptor) {
-      return explain_removal(descriptor.type, key, sets_.members_of_removed(entry.set));
+    fail_own(entry.set, [&](const Key& key, OperationType type) {
+      return explain_removal(type, key, sets_.members_of_removed(entry.set));
     });
   }
   if (own_.contains(entry.key)) answer(entry.key, entry.set);
@@ -210,24 +210,22 @@ void Negotiator::break_off(SetId id, NegotiatedSet& set, const BreakCause& cause
   set.broken = cause;
   set.tally.clear();
   if (id == world_set && std::exchange(own_join_, std::nullopt)) excluded_after_join_ = true;
-  fail_own(id, [&](const Key& key, const Descriptor& descriptor) {
-    return broken_failure(set, key, descriptor);
-  });
+  fail_own(id, [&](const Key& key, OperationType type) { return broken_failure(set, key, type); });
 }
 
 void Negotiator::fail_own(SetId set,
-                          const std::function<Failure(const Key&, const Descriptor&)>& explain) {
+                          const std::function<Failure(const Key&, OperationType)>& explain) {
   for (const Withdrawn& own : own_.take_all(set))
-    actions_.fails.push_back({own.ticket, explain(own.key, own.descriptor)});
+    actions_.fails.push_back({own.ticket, explain(own.key, own.descriptor.type)});
 }
 
 Failure Negotiator::broken_failure(const NegotiatedSet& set, const Key& key,
-                                   const Descriptor& descriptor) const {
+                                   OperationType type) const {
   if (const auto* stalled = std::get_if<StallEntry>(&*set.broken))
-    return explain_stall(*stalled, descriptor.type, key);
+    return explain_stall(*stalled, type, key);
   const Departure& departure = std::get<Departure>(*set.broken);
-  return departure.rank == place_.rank ? explain_own_departure(departure, descriptor.type, key)
-                                       : explain_departure(departure, descriptor, key);
+  return departure.rank == place_.rank ? explain_own_departure(departure, type, key)
+                                       : explain_departure(departure, type, key);
 }
 
 void Negotiator::apply(const EndEntry& /*entry*/) { ended_ = true; }

@@ -151,14 +151,11 @@ Failure explain_removal(OperationType type, const Key& key, const RankSet& membe
           key.name, members};
 }
 
-Failure explain_departure(const Departure& departure, const Descriptor& descriptor,
-                          const Key& key) {
-  std::string text =
-      fmt::format("{}: rank {} left the session{}{}", operation_in_words(descriptor.type, key),
-                  departure.rank, departure.reason.empty() ? "" : ": ", departure.reason);
-  if (descriptor.step > 0)
-    text += fmt::format(". This rank has made {} steps before this operation", descriptor.step);
-  return {FailureKind::peer_left, text, key.name, RankSet::of(departure.rank)};
+Failure explain_departure(const Departure& departure, OperationType type, const Key& key) {
+  return {FailureKind::peer_left,
+          fmt::format("{}: rank {} left the session{}{}", operation_in_words(type, key),
+                      departure.rank, departure.reason.empty() ? "" : ": ", departure.reason),
+          key.name, RankSet::of(departure.rank)};
 }
 
 Failure explain_own_departure(const Departure& departure, OperationType type, const Key& key) {

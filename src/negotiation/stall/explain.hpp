@@ -26,8 +26,8 @@ namespace kolo::internal::negotiation {
 
 [[nodiscard]] Failure explain_mismatch(const Readiness& conflict);
 
-/// The failure of a pending operation under `key` because of a departure.
-[[nodiscard]] Failure explain_departure(const Departure& departure, const Descriptor& descriptor,
+/// The failure of a pending operation, of `type` under `key`, because of a departure.
+[[nodiscard]] Failure explain_departure(const Departure& departure, OperationType type,
                                         const Key& key);
 
 /// The failure of a pending operation on the rank that leaves.

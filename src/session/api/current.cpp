@@ -35,7 +35,7 @@ struct Current {
   std::vector<std::shared_ptr<Engine>> stuck;  // engines that some thread still uses: kept forever
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
-  std::atomic<std::int64_t> steps{0};          // of the optimizer that made most, since then
+  std::atomic<std::int64_t> passes{0};         // of the optimizer that made most, since then
   StartArguments arguments{};                  // the last session's, for `restart_session`
   std::once_flag announces_departures{};
   std::terminate_handler next_handler = nullptr;  // the program's own handler
@@ -166,6 +166,17 @@ std::shared_ptr<Engine> start(const StartArguments& arguments) {
                                      : start_engine(job.single_process, arguments);
 }
 
+/// The reason in the errors of ranks that still need this one. If it has left without an error, it
+/// has probably run out of data before them.
+std::string told_to_others(bool clean, const std::string& reason) {
+  if (!clean) return reason;
+  const std::int64_t passes = current.passes;
+  return fmt::format(
+      "{}{}. If it has run out of data, call kolo::join() on all ranks after their last step",
+      reason.empty() ? "it ended its session" : reason,
+      passes > 0 ? fmt::format(" after {} passes that reduced gradients", passes) : "");
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> find_engine() noexcept {
@@ -198,13 +209,13 @@ EngineInUse::~EngineInUse() {
 }
 
 void begin_step_epoch() noexcept {
-  current.steps = 0;
+  current.passes = 0;
   ++current.step_epoch;
 }
 
-void note_steps(std::int64_t steps) noexcept {
-  std::int64_t most = current.steps;
-  while (most < steps && !current.steps.compare_exchange_weak(most, steps)) {
+void note_steps(std::int64_t passes) noexcept {
+  std::int64_t most = current.passes;
+  while (most < passes && !current.passes.compare_exchange_weak(most, passes)) {
   }
 }
 
@@ -249,17 +260,6 @@ void require_collectives_allowed(std::string_view type, const std::string& name)
                   "those of rank 0",
                   type, name.empty() ? "" : " \"" + name + '"'),
       name);
-}
-
-/// The reason in the errors of ranks that still need this one. If it has left without an error, it
-/// has probably run out of data before them.
-static std::string told_to_others(bool clean, const std::string& reason) {
-  if (!clean) return reason;
-  const std::int64_t steps = current.steps;
-  return fmt::format(
-      "{}{}. If it has run out of data, call kolo::join() on all ranks after their last step",
-      reason.empty() ? "it ended its session" : reason,
-      steps > 0 ? fmt::format(" after {} steps", steps) : "");
 }
 
 void end_session(bool clean, const std::string& reason) {

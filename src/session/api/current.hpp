@@ -49,7 +49,7 @@ void restart_session();
 /// that has waited for the join reads the new number.
 void begin_step_epoch() noexcept;
 [[nodiscard]] std::int64_t step_epoch() noexcept;
-/// Keeps the largest number of steps since the last change of `step_epoch`.
+/// Keeps the largest number of passes that reduced gradients since `step_epoch` changed.
 void note_steps(std::int64_t steps) noexcept;
 
 /// Ends the session of this rank and waits for the other ranks. Does nothing if there is no

@@ -19,7 +19,14 @@ void PassReducer::attempt(const std::function<void()>& action) noexcept {
 }
 
 void PassReducer::rethrow() {
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (!error_) return;
+  try {
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  } catch (const PeerLeft& error) {
+    // A rank that has left too early tells how many passes it has made.
+    throw PeerLeft(fmt::format("{}. This was pass {} of this rank", error.what(), step_.passes()),
+                   error.tensor(), error.ranks());
+  }
 }
 
 void PassReducer::end_pass() {
@@ -188,7 +195,7 @@ void PassReducer::finish_pending() noexcept {
 
 void PassReducer::leave_pass() {
   // If the session refused every submission, the other ranks do not count this pass.
-  if (was_submitted()) step_.advance();
+  if (was_submitted()) step_.advance_pass();
   pending_.clear();
   completed_ = 0;
   hooks_.close();

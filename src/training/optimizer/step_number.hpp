@@ -50,18 +50,28 @@ class StepNumber {
   void catch_up() {
     if (!is_before_join()) return;
     number_ = 0;
+    passes_ = 0;
     step_epoch_ = detail::step_epoch();
   }
 
   /// Ends the step. The next step begins with its first operation.
   void advance() {
-    detail::note_steps(++number_);
+    ++number_;
     catch_up();
     begun_ = false;
   }
 
+  /// Ends a pass that reduced, which is a step of its own for this class.
+  void advance_pass() {
+    detail::note_steps(++passes_);
+    advance();
+  }
+  /// The number of such passes since the last join, which is the same on all ranks.
+  [[nodiscard]] std::int64_t passes() const { return is_before_join() ? 0 : passes_; }
+
  private:
   std::int64_t number_ = 0;
+  std::int64_t passes_ = 0;
   std::int64_t step_epoch_ = detail::step_epoch();
   bool begun_ = false;
 };
