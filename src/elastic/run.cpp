@@ -12,6 +12,7 @@
 #include "base/failure.hpp"
 #include "base/finally.hpp"
 #include "base/log.hpp"
+#include "base/session_clock.hpp"
 #include "elastic/state.hpp"
 #include "kolo/elastic.hpp"
 #include "kolo/optimizer.hpp"
@@ -43,11 +44,13 @@ void refuse_second_run() {
 /// True if the current session has lost ranks, as far as this process knows or learns within
 /// `patience`.
 bool session_is_over() {
-  const auto until = steady_clock::now() + patience;
+  SessionClock clock(steady_clock::now());
+  const auto until = clock.now() + patience;
   while (true) {
     const auto engine = session::find_engine();
     if (!engine || engine->has_missed_ranks() || membership().is_interrupted()) return true;
-    if (steady_clock::now() >= until) return false;
+    static_cast<void>(clock.advance(steady_clock::now()));
+    if (clock.now() >= until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -145,9 +148,11 @@ struct State::Session {
   /// True if the server ends the session within `patience`. This rank may have noticed the loss of
   /// a rank before the server.
   static bool is_interrupted_soon() {
-    const auto until = steady_clock::now() + patience;
+    SessionClock clock(steady_clock::now());
+    const auto until = clock.now() + patience;
     while (!membership().is_interrupted()) {
-      if (steady_clock::now() >= until) return false;
+      static_cast<void>(clock.advance(steady_clock::now()));
+      if (clock.now() >= until) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;

@@ -39,13 +39,18 @@ SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions op
     : options_(std::move(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_.valid()) node::throw_system_error("epoll_create1");
   if (!options_.acknowledged_ago) options_.acknowledged_ago = ask_kernel;
-  const TimePoint now = options_.now();
   for (SocketPeer& peer : peers)
     peers_.push_back(
         {SocketEdge(peer.rank, std::move(peer.socket), options_.session, options_.max_unsent),
-         std::move(peer.host), std::move(peer.ranks_of_host), now});
+         std::move(peer.host), std::move(peer.ranks_of_host)});
   for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
+}
+
+void SocketTransport::set_time(TimePoint now, nanoseconds pause) {
+  now_ = now;
   if (options_.peer_timeout.count() == 0) return;
+  if (std::exchange(has_begun_, true) && pause < options_.peer_timeout / 4) return;
+  for (Peer& peer : peers_) peer.received_at = now;
   next_keepalive_ = now + options_.peer_timeout / 4;
   next_check_ = now + options_.peer_timeout;
 }
@@ -73,9 +78,8 @@ bool SocketTransport::poll(const Receiver& receive) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     moved |= move(peers_[event.data.u64], event.events, receive);
   }
-  const TimePoint now = options_.now();
-  if (now >= next_keepalive_) send_keepalives(now);
-  if (now >= next_check_) check_silence(now);
+  if (now_ >= next_keepalive_) send_keepalives();
+  if (now_ >= next_check_) check_silence();
   return moved;
 }
 
@@ -88,7 +92,7 @@ bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& rec
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return moved;
   // An edge closes only after all its data was read, so a loss is never reported ahead of messages.
   moved |= peer.edge.read(receive);
-  peer.received_at = options_.now();
+  peer.received_at = now_;
   peer.reported = false;
   if (!peer.edge.closed()) return moved;
   hang_up(peer);
@@ -114,21 +118,21 @@ void SocketTransport::watch_for_room(Peer& peer) {
   watch(peer, EPOLL_CTL_MOD);
 }
 
-void SocketTransport::send_keepalives(TimePoint now) {
-  next_keepalive_ = now + options_.peer_timeout / 4;
+void SocketTransport::send_keepalives() {
+  next_keepalive_ = now_ + options_.peer_timeout / 4;
   for (Peer& peer : peers_) {
     if (!std::exchange(peer.sent_lately, false) && peer.edge.flushed()) peer.edge.send_keepalive();
     watch_for_room(peer);
   }
 }
 
-void SocketTransport::check_silence(TimePoint now) {
+void SocketTransport::check_silence() {
   const nanoseconds patience = options_.peer_timeout;
-  next_check_ = now + patience;
+  next_check_ = now_ + patience;
   for (Peer& peer : peers_) {
     SocketEdge& edge = peer.edge;
     if (edge.closed() || edge.received_goodbye()) continue;
-    const nanoseconds silent = now - peer.received_at;
+    const nanoseconds silent = now_ - peer.received_at;
     const nanoseconds host_silent =
         silent < patience ? silent : std::min(silent, options_.acknowledged_ago(edge.descriptor()));
     if (host_silent >= patience) {
@@ -138,7 +142,7 @@ void SocketTransport::check_silence(TimePoint now) {
       edge.give_up();
       continue;
     }
-    next_check_ = std::min(next_check_, now + patience - host_silent);
+    next_check_ = std::min(next_check_, now_ + patience - host_silent);
     // The host acknowledges keepalives, but its process sends nothing. The process may be stopped
     // in a debugger, so it is reported and not lost.
     if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
@@ -162,6 +166,7 @@ void SocketTransport::hang_up(Peer& peer) {
 
 void SocketTransport::abandon() {
   for (Peer& peer : peers_) hang_up(peer);
+  options_.peer_timeout = {};
   next_keepalive_ = next_check_ = TimePoint::max();
 }
 

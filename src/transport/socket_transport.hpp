@@ -27,7 +27,6 @@ struct SocketOptions {
   std::chrono::nanoseconds peer_timeout{};
 
   // Seams for tests.
-  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   /// The time since the other host's kernel last acknowledged data on this socket.
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
   std::size_t max_unsent = max_unsent_bytes;
@@ -35,12 +34,15 @@ struct SocketOptions {
 
 /// A rank without messages sends a keepalive every quarter of `peer_timeout`. A host counts as lost
 /// when it has sent nothing for `peer_timeout`, not even its kernel's acknowledgments, so a stopped
-/// process is not lost. A peer whose connection ends without a goodbye is lost at once.
+/// process is not lost. The time counts from the first call of `set_time`, and anew from the end of
+/// a pause that is long for the timeout: whole jobs are stopped, and go on, host by host. A peer
+/// whose connection ends without a goodbye is lost at once.
 class SocketTransport : public Transport {
  public:
   /// Throws BackendError if epoll fails.
   SocketTransport(std::vector<SocketPeer> peers, SocketOptions options);
 
+  void set_time(std::chrono::steady_clock::time_point now, std::chrono::nanoseconds pause) override;
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;
   [[nodiscard]] bool flushed() const override;
@@ -64,7 +66,7 @@ class SocketTransport : public Transport {
     SocketEdge edge;
     std::string host;
     std::vector<int> ranks_of_host;
-    TimePoint received_at;
+    TimePoint received_at{};
     bool sent_lately = false;       // since the last keepalive was due
     bool watched_for_room = false;  // epoll reports when the socket takes more data
     bool reported = false;          // a warning about the silent process was logged
@@ -73,8 +75,8 @@ class SocketTransport : public Transport {
   bool move(Peer& peer, std::uint32_t events, const Receiver& receive);
   void watch(Peer& peer, int operation);
   void watch_for_room(Peer& peer);
-  void send_keepalives(TimePoint now);
-  void check_silence(TimePoint now);
+  void send_keepalives();
+  void check_silence();
   void lose(const std::vector<int>& ranks, std::string reason);
   void hang_up(Peer& peer);
 
@@ -83,6 +85,8 @@ class SocketTransport : public Transport {
   node::NotInherited not_inherited_{epoll_.get()};
   std::vector<Peer> peers_{};
   std::optional<Failure> loss_{};
+  TimePoint now_{};
+  bool has_begun_ = false;  // the time was set
   TimePoint next_keepalive_ = TimePoint::max();
   TimePoint next_check_ = TimePoint::max();
 };

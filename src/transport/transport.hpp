@@ -2,6 +2,7 @@
 // Reliable control messages between ranks. The messages of each pair of ranks stay in order.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <span>
@@ -32,6 +33,11 @@ class Transport {
   using Receiver = std::function<void(int peer, std::span<const std::byte> message)>;
 
   virtual ~Transport() = default;
+
+  /// Sets the time by which the transport judges other ranks. Call it before each `poll`. `pause`:
+  /// the time since the last call that `now` leaves out because this process did not run.
+  virtual void set_time(std::chrono::steady_clock::time_point /*now*/,
+                        std::chrono::nanoseconds /*pause*/) {}
 
   /// Queues the message and returns at once. Throws BackendError if too many bytes wait for the
   /// peer.

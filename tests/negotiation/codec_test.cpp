@@ -49,6 +49,7 @@ ReadinessReport some_report() {
   message.departures.push_back({4, "an exception: \"x\""});
   message.lags.push_back(
       {{.name = "late"}, OperationType::broadcast_string, ranks, std::chrono::milliseconds(61000)});
+  message.finished = RankSet::range(5, 6);
   return message;
 }
 

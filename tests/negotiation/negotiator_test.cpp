@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <numeric>
+#include <utility>
+
 #include "negotiation/protocol/tree.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "simulation.hpp"
@@ -162,6 +166,114 @@ TEST(Negotiator, AChangedShapeTravelsInFullAndIsRemembered) {
       simulation.outcomes(2).back().failure->message.find("[1] on ranks 0, 2-3, [9] on rank 1"),
       std::string::npos)
       << simulation.outcomes(2).back().failure->message;
+}
+
+/// Ranks in a chain, one on each host, so that reports pass a relay. Messages arrive when they are
+/// taken, except those for rank 1, which wait until it reads.
+class Chain {
+ public:
+  explicit Chain(int ranks, Settings settings) : settings_(std::move(settings)) {
+    std::vector<int> hosts(static_cast<std::size_t>(ranks));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    for (const negotiation::TreePosition& place : negotiation::build_tree(hosts, /*arity=*/1))
+      ranks_.push_back(std::make_unique<Negotiator>(
+          settings_, negotiation::NegotiatorOptions{.place = place, .session = 1}));
+  }
+
+  Negotiator& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  /// The batches that the rank executes now. Their ends are reported by the caller.
+  std::vector<SetId> take(int rank) {
+    const negotiation::Actions actions = at(rank).take();
+    for (const negotiation::Send& send : actions.sends) {
+      if (send.peer == 1) {
+        for_relay_.emplace_back(rank, send.message);
+      } else {
+        at(send.peer).on_message(rank, send.message);
+      }
+    }
+    std::vector<SetId> batches;
+    for (const negotiation::Execute& execute : actions.executes) batches.push_back(execute.set);
+    return batches;
+  }
+  void let_relay_read() {
+    for (const auto& [from, message] : std::exchange(for_relay_, {}))
+      at(1).on_message(from, message);
+  }
+  /// Lets all ranks read and take until nothing is left. Returns the number of batches of each.
+  std::vector<int> settle() {
+    std::vector<int> batches(ranks_.size());
+    for (std::size_t turn = 0; turn < 4 * ranks_.size(); ++turn) {
+      let_relay_read();
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        batches[rank] += static_cast<int>(take(static_cast<int>(rank)).size());
+    }
+    return batches;
+  }
+
+ private:
+  const Settings settings_;
+  std::vector<std::unique_ptr<Negotiator>> ranks_{};
+  std::vector<std::pair<int, std::vector<std::byte>>> for_relay_{};
+};
+
+/// The relay was stopped: it finds the news that an operation is late together with its end.
+TEST(Negotiator, AnOperationThatIsCompleteIsNotLateAnyMore) {
+  Chain chain(4, {.stall_warning = std::chrono::seconds(60)});
+  const negotiation::TimePoint begin{};
+  for (const int rank : {0, 1, 2}) chain.at(rank).on_submit(1, weight, floats(4));
+  EXPECT_EQ(chain.settle(), std::vector<int>(4, 0));
+  chain.at(2).on_time(begin + std::chrono::seconds(60));
+  EXPECT_TRUE(chain.take(2).empty());  // it is late
+  chain.at(3).on_submit(1, weight, floats(4));
+  EXPECT_TRUE(chain.take(3).empty());
+  EXPECT_TRUE(chain.take(2).empty());  // it is complete
+  EXPECT_EQ(chain.settle(), std::vector<int>(4, 1));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(chain.at(rank).pending().empty()) << "rank " << rank;
+    EXPECT_FALSE(chain.at(rank).outstanding()) << "rank " << rank;
+  }
+}
+
+TEST(Negotiator, AReportSaysOfAKeyThatItIsLateOrThatItIsReady) {
+  negotiation::OutgoingReports reports;
+  for (const Key& key : {weight, bias})
+    reports.current().lags.push_back({key, OperationType::allreduce, RankSet::of(1), {}});
+  reports.add({weight, {{floats(4), RankSet::of(1)}}}, std::nullopt);
+  const std::vector<negotiation::ReadinessReport> taken = reports.take(0, 0);
+  ASSERT_EQ(taken.size(), 1U);
+  ASSERT_EQ(taken.front().lags.size(), 1U);
+  EXPECT_EQ(taken.front().lags.front().key, bias);
+}
+
+/// A relay may still hold a lag that has come after it had sent others.
+TEST(Negotiator, ALagDoesNotEnterWhatTheSameReportCompletes) {
+  Negotiator root(defaults, {.place = negotiation::build_tree(std::vector<int>{0, 1})[0]});
+  root.on_submit(1, weight, floats(4));
+  negotiation::ReadinessReport report;
+  report.ready.push_back({weight, {{floats(4), RankSet::of(1)}}});
+  report.lags.push_back(
+      {weight, OperationType::allreduce, RankSet::of(1), std::chrono::seconds(60)});
+  root.on_message(1, negotiation::encode(0, report));
+  EXPECT_EQ(root.take().executes.size(), 1U);
+  EXPECT_TRUE(root.pending().empty());
+}
+
+TEST(Negotiator, TheSessionEndsWhenAllThatHaveLeftHaveExecutedTheirBatches) {
+  Chain chain(3, {});
+  for (int rank = 0; rank < 3; ++rank) {
+    chain.at(rank).on_submit(1, weight, floats(4));
+    chain.at(rank).on_leave("");
+  }
+  EXPECT_EQ(chain.settle(), std::vector<int>(3, 1));
+  for (const int last : {2, 0, 1}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(chain.at(rank).left());
+      EXPECT_FALSE(chain.at(rank).ended()) << "rank " << last << " still executes a batch";
+    }
+    chain.at(last).on_done(world_set);
+    EXPECT_EQ(chain.settle(), std::vector<int>(3, 0));
+  }
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(chain.at(rank).ended());
 }
 
 TEST(Negotiator, AfterADepartureNothingNewCanComplete) {

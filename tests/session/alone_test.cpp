@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 #include "kolo/kolo.hpp"
@@ -12,6 +13,18 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
+
+/// The terminate handler announces the end of the process, although the thread may hold any lock:
+/// an exception that no handler catches runs no destructor. On a thread, because a death test has
+/// one.
+TEST(AloneDeathTest, ASecondSessionThatNobodyRefusesEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(std::thread([] {
+                 init();
+                 init();
+               }).join(),
+               "this rank leaves the session: an uncaught exception: a session is open already");
+}
 
 TEST(Alone, EveryOperationWorks) {
   const Session session;

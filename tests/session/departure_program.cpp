@@ -2,12 +2,14 @@
 // One rank leaves in the way that the first argument names, while the others are in a Kolo call.
 // The others print which rank is missing, and how long after the departure they learned of it.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -39,6 +41,24 @@ void reduce_large(bool victim) {
   kolo::allreduce(large, {.name = "large"});
 }
 
+/// The leaver's part of the last batch fails, or its process is killed, after it has left.
+void gather_while_leaving(const std::string& how, bool victim) {
+  std::vector<std::vector<float>> large(2, std::vector<float>(large_elements));
+  std::vector<kolo::Future<void>> before;
+  for (std::vector<float>& tensor : large) before.push_back(kolo::allreduce_async(tensor));
+  const std::vector<float> own(1000);
+  std::vector<float> all(own.size() * static_cast<std::size_t>(kolo::size()));
+  auto gathered = kolo::allgather_async(kolo::ConstTensorView(own),
+                                        [&](std::span<const std::int64_t>) -> void* {
+                                          if (victim && how == "left_killed") std::raise(SIGKILL);
+                                          if (victim)
+                                            throw std::runtime_error("no memory for the rows");
+                                          return all.data();
+                                        });
+  if (victim || how == "left_killed") kolo::shutdown();
+  static_cast<void>(gathered.get());
+}
+
 void reduce_large(const std::string& how, bool victim) {
   if (how == "killed_sending") reduce_large<std::vector<float>>(victim);
   if (how == "killed_sharing") reduce_large<kolo::SharedVector<float>>(victim);
@@ -46,7 +66,7 @@ void reduce_large(const std::string& how, bool victim) {
 
 void leave(const std::string& how) {
   std::vector<float> tensor(8);
-  if (how == "exit") std::exit(3);
+  if (how == "exit" || how == "exit_alone") std::exit(3);
   if (how == "return") return;
   if (how == "killed") std::raise(SIGKILL);
   reduce_large(how, true);
@@ -65,6 +85,11 @@ void leave(const std::string& how) {
         kolo::allreduce_async(given, {.name = "of the leaver"});
     std::exit(3);
   }
+  if (how == "twice") kolo::init();
+  if (how == "terminates") {
+    const std::vector<float> own(8);
+    (void)kolo::allgather(own, [](std::span<const std::int64_t>) -> void* { std::terminate(); });
+  }
   if (how == "refused") {  // the second time
     const kolo::Future<void> pending = kolo::barrier_async({.name = "of the leaver"});
     kolo::barrier({.name = "of the leaver"});
@@ -78,6 +103,7 @@ void leave(const std::string& how) {
 
 void train(const std::string& how, int leaver) {
   const kolo::Session session;
+  const int rank = kolo::rank();
   std::vector<float> tensor(1000);
   double left_at = 0.0;
   try {
@@ -87,11 +113,19 @@ void train(const std::string& how, int leaver) {
       // On another host, the leaving rank may be gone before the others have this value.
       kolo::broadcast(left_at, leaver, {.name = "time"});
     }
-    if (kolo::rank() == leaver) return leave(how);
+    if (how == "left_failed" || how == "left_killed")
+      return gather_while_leaving(how, rank == leaver);
+    if (rank == leaver) return leave(how);
+    while (how == "exit_alone") ::pause();  // they compute, and are ended by their launcher
+    if (how == "terminates") {
+      std::vector<float> all(8 * static_cast<std::size_t>(kolo::size()));
+      const std::vector<float> own(8);
+      (void)kolo::allgather(own, [&](std::span<const std::int64_t>) { return all.data(); });
+    }
     reduce_large(how, false);
     kolo::allreduce(tensor, {.name = "gradient"});
   } catch (const kolo::PeerLeft& error) {
-    std::printf("rank %d misses rank %d after %.1f ms: %s\n", kolo::rank(), error.ranks().at(0),
+    std::printf("rank %d misses rank %d after %.1f ms: %s\n", rank, error.ranks().at(0),
                 milliseconds() - left_at, error.what());
     std::fflush(stdout);
     throw;
@@ -103,7 +137,7 @@ void train(const std::string& how, int leaver) {
 int main(int, char** argv) {
   const std::string how = argv[1];
   const int leaver = std::atoi(argv[2]);
-  if (how == "uncaught" || how == "refused") {
+  if (how == "uncaught" || how == "refused" || how == "twice" || how == "terminates") {
     train(how, leaver);
     return 0;
   }

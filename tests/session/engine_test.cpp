@@ -327,6 +327,37 @@ TEST(Engine, AStallEndsWaitsOnAllRanks) {
       });
 }
 
+/// The first batch's callback submits the second operation. With one rank, the first is done in the
+/// same pass, so the second begins in the pass in which its thread hands the bell over.
+TEST(Engine, OtherThreadsMayCallItWhileItCallsTheProgram) {
+  Ranks all(1);
+  int calls = 0;
+  all.run([&](Engine& engine) {
+    std::vector<double> first(1, 1.0);
+    std::vector<double> second(1, 2.0);
+    OperationPtr next;
+    all.world().before_batches([&](int) {
+      std::thread([&] {
+        if (calls++ == 0) {
+          next = submit_sum(engine, "second", second);
+        } else {
+          EXPECT_FALSE(engine.wait(*next, TimePoint{}));
+        }
+      }).join();
+    });
+    wait(engine, submit_sum(engine, "first", first, true));
+    wait(engine, next);
+    EXPECT_EQ(calls, 2);
+  });
+}
+
+TEST(Engine, NoTimelineStartsInASessionThatThisRankHasLeft) {
+  Ranks(1).run([](Engine& engine) {
+    engine.leave(true, "");
+    EXPECT_THROW(engine.start_timeline(nullptr), ShutDown);
+  });
+}
+
 TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {
   Ranks ranks(3);
   ranks.world().break_backend(1);

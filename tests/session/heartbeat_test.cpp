@@ -61,15 +61,6 @@ TEST(Heartbeat, ARankThatNeverSaidAnythingIsSilentSinceTheBeginning) {
   EXPECT_EQ(silence->since, start);
 }
 
-TEST(Heartbeat, OnesOwnAbsenceIsNobodysSilence) {
-  HeartbeatMonitor heartbeat = below();
-  heartbeat.receive({-1, 100ms}, start);
-  EXPECT_TRUE(heartbeat.silence(start + 10s));
-  heartbeat.reset_after_pause(start + 10s);
-  EXPECT_FALSE(heartbeat.silence(start + 10300ms));
-  EXPECT_TRUE(heartbeat.silence(start + 10301ms));
-}
-
 TEST(Heartbeat, WhoIsSilentFurtherUpIsPassedOn) {
   HeartbeatMonitor heartbeat = below();
   heartbeat.receive({-1, 1s}, start);

@@ -288,6 +288,17 @@ TEST_F(ProcessSets, ARemovedOneIsRefused) {
   if (me_ == 0) expect_sum(again);
 }
 
+TEST_F(ProcessSets, OneThatOthersRemoveWhileARankHasJoinedIsRefusedThere) {
+  const ProcessSet set = add_process_set({0});
+  if (me_ != 0 || n_ == 1) remove_process_set(set);
+  join();
+  float value = 1.0F;
+  if (me_ == 0)
+    EXPECT_THAT(thrown_by<InvalidArgument>([&] { allreduce(value, {.process_set = set}); }).what(),
+                HasSubstr("was removed"));
+  expect_usable();
+}
+
 TEST_F(ProcessSets, WhatIsPendingInARemovedOneFailsOnThoseWhoSubmittedIt) {
   if (n_ < 3) GTEST_SKIP() << "needs two ranks in a set beside the world";
   const ProcessSet set = add_process_set({0, 1});

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that do not complete, in the way that the first argument names; the second argument is
 // the rank to blame. All other ranks get Stalled and print it; the test reads the warnings before
-// it.
+// it. With `pause` nobody is to blame: the whole job is stopped meanwhile, for longer than all
+// limits, and must go on.
 #include <unistd.h>
 
 #include <csignal>
@@ -43,6 +44,26 @@ void stay_outside() {
   while (!own.ready()) std::this_thread::yield();
 }
 
+constexpr std::chrono::seconds pause_length{5};
+
+/// Stops the processes of all ranks, as a batch system does, and lets them go on.
+void stop_all() {
+  if (::fork() != 0) return;
+  for (const int signal : {SIGSTOP, SIGCONT}) {
+    for (const int process : processes) ::kill(process, signal);
+    if (signal == SIGSTOP) std::this_thread::sleep_for(pause_length);  // the fault itself
+  }
+  ::_exit(0);
+}
+
+/// Computes until this process has been stopped: it has seen no time for so long.
+void compute_through_a_pause() {
+  using Clock = std::chrono::steady_clock;
+  for (Clock::time_point now = Clock::now(), last = now; now - last < pause_length / 2;
+       now = Clock::now())
+    last = now;
+}
+
 void blamed(const std::string& how) {
   std::vector<float> tensor(100);
   if (how == "name") {
@@ -54,6 +75,12 @@ void blamed(const std::string& how) {
     kolo::allreduce(tensor, {.name = "first"});
   }
   if (how == "outside") stay_outside();
+  if (how == "pause") {
+    kolo::barrier({.name = "others have submitted"});
+    stop_all();
+    compute_through_a_pause();
+    kolo::allreduce(tensor, {.name = "conv1.weight"});
+  }
   if (how == "batch") gather(/*stops=*/true);
   if (how == "plan" || how == "join" || how == "never" || how == "end") stop();
 }
@@ -66,7 +93,7 @@ void others(const std::string& how) {
   if (how == "join") kolo::join();
   if (how == "end") return;
   auto own = kolo::allreduce_async(tensor, {.name = "conv1.weight"});
-  if (how == "name") kolo::barrier({.name = "others have submitted"});
+  if (how == "name" || how == "pause") kolo::barrier({.name = "others have submitted"});
   own.wait();
 }
 
@@ -75,17 +102,24 @@ void run(const std::string& how, int culprit) {
   const std::chrono::milliseconds warning =
       how == "order" ? std::chrono::hours(1) : std::chrono::milliseconds(700);
   std::optional<kolo::Session> session(
-      kolo::SessionOptions{.stall_warning = warning, .stall_shutdown = std::chrono::seconds(3)});
+      kolo::SessionOptions{.stall_warning = warning,
+                           .stall_shutdown = std::chrono::seconds(3),
+                           .peer_timeout = std::chrono::seconds(how == "pause" ? 1 : 30)});
   const std::vector<int> own{static_cast<int>(::getpid())};
   processes = kolo::allgather(own).values;
   std::vector<float> tensor(100);
-  const int steps = how == "plan" ? 200 : 1;
+  const int steps = how == "plan" || how == "pause" ? 200 : 1;
   for (int step = 0; step < steps; ++step) kolo::allreduce(tensor, {.name = "steady"});
   try {
     if (kolo::rank() == culprit) {
       blamed(how);
     } else {
       others(how);
+    }
+    if (how == "pause") {
+      for (int step = 0; step < steps; ++step) kolo::allreduce(tensor, {.name = "steady"});
+      std::printf("rank %d goes on\n", kolo::rank());
+      return;
     }
   } catch (const kolo::Stalled& error) {
     std::string ranks;

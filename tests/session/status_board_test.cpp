@@ -47,6 +47,26 @@ TEST_F(Board, AReasonWithManyCulpritsIsReadable) {
   EXPECT_TRUE(status.ended->ranks.without(scattered()).empty());
 }
 
+TEST_F(Board, AFailureReplacesADepartureAndNothingReplacesAFailure) {
+  const auto end = [&](FailureKind kind, const char* reason) {
+    board_.publish_end({kind, reason, "", RankSet::of(0)}, /*alarm=*/false, now_);
+    return read().ended->message;
+  };
+  EXPECT_EQ(end(FailureKind::shut_down, "done"), "done");
+  EXPECT_EQ(end(FailureKind::shut_down, "done again"), "done");
+  EXPECT_EQ(end(FailureKind::backend, "the cable is cut"), "the cable is cut");
+  EXPECT_EQ(end(FailureKind::peer_left, "too late"), "the cable is cut");
+  EXPECT_EQ(end(FailureKind::shut_down, "done"), "the cable is cut");
+}
+
+TEST_F(Board, NobodyIsSilentForLongerThanThisRankHasRunAfterAPause) {
+  board_.publish({}, now_, now_);
+  EXPECT_EQ(board_.read_rank(0, now_ + std::chrono::minutes(1)).heard, std::chrono::minutes(1));
+  board_.begin_anew(now_ + std::chrono::minutes(1));
+  const RankStatus status = board_.read_rank(0, now_ + std::chrono::seconds(61));
+  EXPECT_EQ(status.heard, std::chrono::seconds(1));
+}
+
 TEST_F(Board, AStatusThatDoesNotFitReplacesTheOldOneInPart) {
   board_.publish({.pending = 1, .batch = "batch 1"}, now_, now_);
   RankStatus status{.pending = 8,

@@ -12,7 +12,7 @@
 namespace kolo::internal::simulation {
 
 struct Event {
-  enum class Kind : std::uint8_t { act, arrival, turn, timer, tick, done, loss };
+  enum class Kind : std::uint8_t { act, arrival, turn, timer, tick, done, loss, pause };
   Time at{};
   std::uint64_t order = 0;
   Kind kind = Kind::act;

@@ -30,6 +30,8 @@ class Generator {
     }
     if (random_.once_in(6)) cut_off(Act::Kind::leave);
     if (random_.once_in(12)) cut_off(Act::Kind::die);
+    if (random_.once_in(12)) die_after_leaving();
+    if (random_.once_in(4)) make_pauses();
     return std::move(program_);
   }
 
@@ -349,6 +351,23 @@ class Generator {
     Script& script = program_.scripts[random_.below(program_.scripts.size())];
     script.resize(random_.below(script.size() + 1));
     script.push_back({.kind = last, .group = ++group_});
+  }
+
+  /// While other ranks may still execute batches.
+  void die_after_leaving() {
+    const int rank = random_.between(0, ranks_ - 1);
+    group_ += 1;
+    if (random_.once_in(2)) compute(rank);
+    add(rank, Act::Kind::die);
+  }
+
+  /// Of one rank, such as one that passes on reports, or of the whole job.
+  void make_pauses() {
+    for (int i = random_.between(1, 3); i > 0; --i)
+      program_.pauses.push_back(
+          {.rank = random_.between(Pause::all, ranks_ - 1),
+           .at = microseconds(random_.between(0, random_.one_of({2000, 50'000, 2'000'000}))),
+           .length = milliseconds(random_.between(100, 4000))});
   }
 
   campaign::Random random_;

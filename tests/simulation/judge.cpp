@@ -152,6 +152,18 @@ void Judge::on_answer(int rank, const negotiation::Answer& answer) {
   ++answers_;
 }
 
+void Judge::on_pending(int rank, const std::vector<Key>& keys) {
+  if (!small_) return;
+  for (const Key& key : keys) {
+    const KeyNumber number = ledger_.number_of(key);
+    int other = 0;
+    while (other < program_.ranks() && !ledger_.pending(other, number)) ++other;
+    if (other == program_.ranks())
+      throw Violation("pending", fmt::format("rank {} holds {} to be pending, but no rank has it",
+                                             rank, to_string(key)));
+  }
+}
+
 // ---- in the end ----
 
 void Judge::conclude() const {

@@ -27,7 +27,9 @@ using campaign::Violation;
 ///    together have no cycle;
 ///  - nothing is executed that one of its ranks has not submitted in this form;
 ///  - every submission has one answer;
-///  - all ranks concerned get the same error, which names the ranks that caused it.
+///  - all ranks concerned get the same error, which names the ranks that caused it;
+///  - nothing is late that has not been pending for long, without the time in which all ranks were
+///    stopped, and no rank holds an operation to be pending that no rank has pending.
 class Judge {
  public:
   Judge(const Program& program, const std::vector<Operation>& operations, Ledger& ledger);
@@ -35,6 +37,8 @@ class Judge {
   void on_execute(int rank, const negotiation::Execute& execute);
   void on_fail(int rank, const negotiation::Fail& fail, Time now);
   void on_answer(int rank, const negotiation::Answer& answer);
+  /// `keys`: those that the negotiation of a rank holds to be pending.
+  void on_pending(int rank, const std::vector<Key>& keys);
   void on_join(int rank) { at(rank).joins = true; }
   void on_leave(int rank) { at(rank).left = true; }
   void on_lost(int rank) { at(rank).lost = true; }
@@ -85,6 +89,7 @@ class Judge {
   void check_removal(int rank, const negotiation::Fail& fail);
   void check_cause(int rank, const negotiation::Fail& fail, Time now);
   void check_stall(KeyNumber key, const RankSet& missing, Time now) const;
+  void check_age(KeyNumber key, Time now) const;
   [[nodiscard]] std::variant<negotiation::Readiness, int> submitted(KeyNumber key,
                                                                     const RankSet& ranks) const;
   void check_acyclic() const;

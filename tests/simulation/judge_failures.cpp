@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/session_clock.hpp"
 #include "judge.hpp"
 #include "negotiation/stall/explain.hpp"
 
@@ -150,17 +151,34 @@ void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   cause.verified = true;
   // Behind a rank that is dead the root cannot ask anybody.
   if (std::ranges::any_of(ranks_, &RankState::lost)) return;
+  check_age(key, now);
   check_stall(key, failure.ranks, now);
+}
+
+/// The limit must have passed since the first submission. Of each pause, clocks count a part.
+void Judge::check_age(KeyNumber key, Time now) const {
+  Time first = now;
+  for (int rank = 0; rank < program_.ranks(); ++rank)
+    if (const auto ticket = ledger_.pending(rank, key))
+      first = std::min(first, ledger_.find(rank, *ticket)->at);
+  const Time counted = static_cast<int>(program_.pauses.size()) * SessionClock::max_step;
+  if (now - first + counted < program_.settings.stall_shutdown)
+    throw Violation(
+        "error", fmt::format("{} is said to be late, but is {} ms old", to_string(ledger_.key(key)),
+                             (now - first).count() / 1000000));
 }
 
 /// A named rank must not have submitted the operation when the root asked. Other ranks must have
 /// submitted it or have joined.
 void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
+  Time longest = max_inquiry;  // until the root must know of a submission
+  for (const Pause& pause : program_.pauses)
+    if (pause.rank != Pause::all) longest += pause.length;
   for (const int rank : sets_.at(ledger_.key(key).set).to_vector()) {
     const auto ticket = ledger_.pending(rank, key);
     const bool named = missing.contains(rank);
     const std::string what = to_string(ledger_.key(key));
-    if (named && ticket && now - ledger_.find(rank, *ticket)->at > max_inquiry)
+    if (named && ticket && now - ledger_.find(rank, *ticket)->at > longest)
       throw Violation("error",
                       fmt::format("rank {} is said to miss {}, but had submitted it", rank, what));
     if (!named && !ticket && !ranks_[static_cast<std::size_t>(rank)].joins)

@@ -52,6 +52,11 @@ std::string to_string(const Program& program) {
       settings.stall_shutdown.count() / 1000000);
   for (std::size_t set = 0; set < program.sets.size(); ++set)
     text += fmt::format("set {}: ranks {}\n", set + 1, to_string(program.sets[set]));
+  for (const Pause& pause : program.pauses)
+    text += fmt::format(
+        "{} stopped after {} us for {} ms\n",
+        pause.rank == Pause::all ? "all ranks are" : fmt::format("rank {} is", pause.rank),
+        pause.at.count() / 1000, pause.length.count() / 1000000);
   std::vector<bool> used(program.operations.size());
   for (const Script& script : program.scripts)
     for (const Act& act : script)

@@ -62,11 +62,20 @@ struct Settings {
   double compute_jitter = 0;  // maximum random lengthening of computing, as a factor
 };
 
+/// A process is stopped: it runs, reads and sends nothing.
+struct Pause {
+  static constexpr int all = -1;
+  int rank = all;
+  Time at{};  // since the start
+  Time length{};
+};
+
 struct Program {
   Settings settings{};
   std::vector<Operation> operations{};
   std::vector<RankSet> sets{};
   std::vector<Script> scripts{};  // one for each rank, or one for all
+  std::vector<Pause> pauses{};
 
   [[nodiscard]] int ranks() const { return static_cast<int>(settings.node_of.size()); }
   [[nodiscard]] const Script& script_of(int rank) const {

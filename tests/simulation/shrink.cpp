@@ -24,6 +24,9 @@ std::optional<Program> without_rank(Program program, int rank) {
   if (program.ranks() < 2) return std::nullopt;
   program.settings.node_of.erase(program.settings.node_of.begin() + rank);
   program.scripts.erase(program.scripts.begin() + rank);
+  std::erase_if(program.pauses, [&](const Pause& pause) { return pause.rank == rank; });
+  for (Pause& pause : program.pauses)
+    if (pause.rank > rank) --pause.rank;
   for (RankSet& set : program.sets)
     if ((set = without_rank(set, rank)).empty()) return std::nullopt;
   for (Operation& operation : program.operations) {
@@ -106,7 +109,12 @@ class Shrinker {
   bool drop_computing() {
     if (std::exchange(computing_dropped_, true)) return false;
     Program candidate = without([](const Act& act) { return act.kind == Act::Kind::compute; });
-    const bool better = keep_if_it_fails(std::move(candidate));
+    bool better = keep_if_it_fails(std::move(candidate));
+    for (std::size_t pause = best_.pauses.size(); pause-- > 0;) {
+      candidate = best_;
+      candidate.pauses.erase(candidate.pauses.begin() + static_cast<std::ptrdiff_t>(pause));
+      better = keep_if_it_fails(std::move(candidate)) || better;
+    }
     candidate = best_;
     candidate.settings.jitter = 0;
     candidate.settings.wake = Time(0);

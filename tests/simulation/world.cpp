@@ -34,6 +34,8 @@ World::World(const Program& program)
       ledger_(program.ranks()),
       judge_(program, operations_, ledger_),
       words_(settings_.node_of.size()),
+      looks_often_(settings_.stall_warning.count() != 0 || settings_.stall_shutdown.count() != 0 ||
+                   !program.pauses.empty()),
       now_(std::chrono::seconds(1)),
       progress_(now_) {
   std::vector<negotiation::TreePosition> places =
@@ -49,6 +51,7 @@ World::World(const Program& program)
                                                            .session = settings_.seed,
                                                            .now = clock(),
                                                            .board = rank.board.get()});
+    if (looks_often_) rank.clock.emplace(clock());
     rank.sets.assign(program.sets.size() + 1, 0);
     rank.unnamed.assign(program.sets.size() + 1, 0);
   }
@@ -63,7 +66,9 @@ bool World::all_over() const {
 
 void World::run() {
   for (int rank = 0; rank < program_.ranks(); ++rank) queue_.push(now_, Kind::act, rank);
-  if (settings_.stall_warning.count() != 0 || settings_.stall_shutdown.count() != 0)
+  for (std::size_t i = 0; i < program_.pauses.size(); ++i)
+    queue_.push(now_ + program_.pauses[i].at, Kind::pause, 0, i);
+  if (looks_often_)
     for (int rank = 0; rank < program_.ranks(); ++rank)
       queue_.push(now_ + random_up_to(look_interval), Kind::tick, rank);
   while (!queue_.empty()) {
@@ -85,7 +90,26 @@ void World::run() {
   judge_.conclude();
 }
 
+/// True if the event concerns a process that is stopped, and comes again later.
+bool World::put_off(const Event& event) {
+  Rank& rank = at(event.rank);
+  switch (event.kind) {
+    case Kind::arrival:
+    case Kind::timer:
+    case Kind::pause: return false;  // the host's part; or they only ask for a turn
+    case Kind::act:
+      if (rank.computes_longer.count() == 0) return false;
+      queue_.push(now_ + std::exchange(rank.computes_longer, Time(0)), Kind::act, event.rank);
+      return true;
+    default:
+      if (now_ >= rank.paused_until) return false;
+      queue_.push(rank.paused_until, event.kind, event.rank, event.payload);
+      return true;
+  }
+}
+
 void World::handle(const Event& event) {
+  if (put_off(event)) return;
   Rank& rank = at(event.rank);
   switch (event.kind) {
     case Kind::act: progress_ = now_; return act(event.rank);
@@ -105,6 +129,7 @@ void World::handle(const Event& event) {
     case Kind::turn: return turn(event.rank);
     case Kind::done: return finish(event.rank, event.payload);
     case Kind::loss: return lose(event.rank);
+    case Kind::pause: return pause(program_.pauses[event.payload]);
   }
 }
 
@@ -201,7 +226,7 @@ bool World::submit(int number, const Act& act) {
     default:
       if (operation.name.empty()) ++rank.unnamed[static_cast<std::size_t>(operation.set)];
   }
-  rank.submitted.push_back(ledger_.submit(number, key_number, act.what, now_));
+  rank.submitted.push_back(ledger_.submit(number, key_number, act.what, awake()));
   ++rank.unanswered;
   phases_.back().submitted = now_;
   ask_for_turn(number);
@@ -225,7 +250,24 @@ void World::meet() {
   }
 }
 
-// ---- the loss of a rank ----
+// ---- pauses, and the loss of a rank ----
+
+/// The processes of a job do not go on at exactly the same time.
+void World::pause(const Pause& pause) {
+  constexpr Time stagger = std::chrono::milliseconds(20);
+  progress_ = now_ + pause.length;
+  if (pause.rank == Pause::all) {
+    const Time end = std::max(now_ + pause.length, suspended_until_);
+    suspended_ += end - std::max(now_, suspended_until_);
+    suspended_until_ = end;
+  }
+  for (const auto& rank : ranks_) {
+    if (pause.rank != Pause::all && rank->place.rank != pause.rank) continue;
+    const Time length = pause.length + random_up_to(stagger);
+    if (!rank->blocked) rank->computes_longer += length;
+    rank->paused_until = std::max(rank->paused_until, now_ + length);
+  }
+}
 
 /// Its neighbors on the host look for it every 0.1 s and believe it the second time; the others
 /// are ended with the job, later.

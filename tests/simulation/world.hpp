@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "event_queue.hpp"
 #include "judge.hpp"
 #include "ledger.hpp"
@@ -74,6 +75,9 @@ class World {
     int unanswered = 0;  // or answered and not executed yet
     Time timer = Time::max();
     Time busy_until{};
+    Time paused_until{};
+    Time computes_longer{};  // for pauses since the last act
+    std::optional<SessionClock> clock{};
     Time last_up{};    // arrival at the parent of the last message sent to it
     Time last_down{};  // arrival here of the parent's last message
     int hops = 0;
@@ -92,6 +96,7 @@ class World {
   }
   [[nodiscard]] bool all_over() const;
   void handle(const Event& event);
+  [[nodiscard]] bool put_off(const Event& event);
 
   // The rank's program.
   void act(int rank);
@@ -99,6 +104,7 @@ class World {
   [[nodiscard]] std::optional<Key> key_of(Rank& rank, int operation) const;
   void unblock(int rank);
   void meet();
+  void pause(const Pause& pause);
   void die(int rank);
   void lose(int rank);
 
@@ -116,6 +122,9 @@ class World {
 
   [[nodiscard]] Time random_up_to(Time most);
   [[nodiscard]] negotiation::TimePoint clock() const { return negotiation::TimePoint(now_); }
+  /// The time without that in which all ranks were stopped.
+  [[nodiscard]] Time awake() const { return now_ - suspended_; }
+  [[nodiscard]] bool lacks_a_rank(SetId set) const;
 
   const Program& program_;
   const Settings& settings_;
@@ -137,7 +146,10 @@ class World {
   std::vector<Phase> phases_;
   int meeting_ = 0;
   bool any_dead_ = false;
+  bool looks_often_;  // drivers look after what depends on the time
   Time now_{};
+  Time suspended_{};  // so long all ranks were stopped
+  Time suspended_until_{};
   Time progress_{};
 };
 

@@ -52,7 +52,9 @@ void World::turn(int number) {
   Negotiator& negotiator = *rank.negotiator;
   Time clock_of_rank = now_;
   try {
-    negotiator.set_time(clock());
+    if (rank.clock) static_cast<void>(rank.clock->advance(clock()));
+    const negotiation::TimePoint time = rank.clock ? rank.clock->now() : clock();
+    negotiator.set_time(time);
     bool moved = !rank.submitted.empty() || !rank.inbox.empty() || rank.wants_to_leave;
     turn_tickets_.clear();
     turn_tickets_.swap(rank.submitted);  // so that memory is taken once
@@ -63,17 +65,24 @@ void World::turn(int number) {
     }
     if (std::exchange(rank.wants_to_leave, false)) negotiator.on_leave({});
     clock_of_rank += settings_.cost_of_message * read_messages(number);
-    if (std::exchange(rank.time_due, false)) negotiator.on_time(clock());
+    if (std::exchange(rank.time_due, false)) {
+      negotiator.on_time(time);
+      judge_.on_pending(number, negotiator.pending());
+    }
     negotiation::Actions actions = negotiator.take();
     moved = perform(number, actions, clock_of_rank) > 0 || moved;
     rank.busy_until = clock_of_rank;
+    if (negotiator.ended() && !rank.running.empty())
+      throw Violation("end", fmt::format("the session has ended, but rank {} has batches", number));
     if (moved) {
       progress_ = now_;
       ask_for_turn(number);  // as long as anything moves
     }
     const negotiation::TimePoint deadline = negotiator.deadline();
     if (deadline != negotiation::TimePoint::max() && !over(rank)) {
-      const Time due = std::max(now_ + Time(1), deadline.time_since_epoch());
+      const Time due =
+          std::max(now_ + Time(1),
+                   (rank.clock ? rank.clock->to_real(deadline) : deadline).time_since_epoch());
       if (due < rank.timer) queue_.push(rank.timer = due, Kind::timer, number);
     }
   } catch (const negotiation::ProtocolError& error) {
@@ -110,7 +119,7 @@ int World::perform(int number, negotiation::Actions& actions, Time& clock_of_ran
     start(number, execute);
   }
   for (const negotiation::Fail& fail : actions.fails) {
-    judge_.on_fail(number, fail, now_);
+    judge_.on_fail(number, fail, awake());
     settled(number, fail.ticket);
   }
   for (const negotiation::Answer& answer : actions.answers) {
@@ -180,12 +189,21 @@ void World::start(int number, const negotiation::Execute& execute) {
   starts_.erase(found);
 }
 
+/// True if a member has died or failed: batches of the set that are in progress never end.
+bool World::lacks_a_rank(SetId set) const {
+  return any_dead_ && std::ranges::any_of(ranks_, [&](const auto& rank) {
+           return (rank->dead || rank->failed) &&
+                  (set == world_set || members_.at(set).contains(rank->place.rank));
+         });
+}
+
 void World::finish(int number, std::uint64_t sequence) {
   Rank& rank = at(number);
   if (rank.dead || rank.failed) return;
   const auto running = std::ranges::find(rank.running, sequence, &Running::sequence);
   if (running == rank.running.end())
     throw Violation("order", fmt::format("rank {} does not run batch {}", number, sequence));
+  if (lacks_a_rank(running->set)) return;
   rank.negotiator->on_done(running->set);
   const std::vector<Ticket> tickets = std::move(running->tickets);
   rank.running.erase(running);

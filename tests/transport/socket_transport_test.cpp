@@ -35,8 +35,10 @@ class SocketTransportTest : public testing::Test {
     std::vector<Message> arrived{};
     std::optional<SocketTransport> transport{};
 
-    /// Adds the messages that have arrived since the last call.
-    void poll() {
+    /// Adds the messages that have arrived since the last call, after which this end was stopped
+    /// for `pause`.
+    void poll(std::chrono::nanoseconds pause = 0s) {
+      transport->set_time(now, pause);
       transport->poll([this](int, std::span<const std::byte> message) {
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(message.data()) % 16, 0U);
         arrived.emplace_back(message.begin(), message.end());
@@ -78,9 +80,9 @@ class SocketTransportTest : public testing::Test {
         std::move(peers),
         SocketOptions{.session = number,
                       .peer_timeout = peer_timeout,
-                      .now = [&end] { return end.now; },
                       .acknowledged_ago = [&end](int) { return end.acknowledged_ago; },
                       .max_unsent = end.max_unsent});
+    end.transport->set_time(end.now, 0s);
   }
 };
 
@@ -325,6 +327,39 @@ TEST_F(SocketTransportTest, WhatHasComeWhileOneSleptCounts) {
   EXPECT_EQ(b_.transport->loss(), nullptr);
 }
 
+TEST_F(SocketTransportTest, AfterALongPauseAHostHasTheWholeTimeAgain) {
+  connect(30s);
+  b_.now += 29s;
+  b_.poll(/*pause=*/7s);
+  b_.now += 1s;
+  b_.poll();
+  EXPECT_NE(b_.transport->loss(), nullptr);
+  connect(30s);
+  b_.now += 29s;
+  b_.poll(/*pause=*/1000s);
+  b_.now += 30s - 1ns;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  b_.now += 1ns;
+  b_.poll();
+  EXPECT_NE(b_.transport->loss(), nullptr);
+}
+
+TEST_F(SocketTransportTest, TheTimeBeginsWithTheFirstPass) {
+  auto [first, second] = make_connection();
+  std::vector<SocketPeer> peers;
+  peers.push_back({3, "host-a", {3}, std::move(first)});
+  SocketTransport transport(
+      std::move(peers),
+      {.session = session, .peer_timeout = 30s, .acknowledged_ago = [](int) { return 1000s; }});
+  const steady_clock::time_point begin{1000s};
+  for (const std::chrono::nanoseconds age : {0ns, 30s - 1ns}) {
+    transport.set_time(begin + age, 0s);
+    transport.poll([](int, std::span<const std::byte>) { FAIL(); });
+    EXPECT_EQ(transport.loss(), nullptr);
+  }
+}
+
 TEST_F(SocketTransportTest, AStoppedProcessOfAHostThatAnswersIsNotLost) {
   connect(30s);
   b_.acknowledged_ago = 7s;
@@ -356,11 +391,12 @@ TEST_F(SocketTransportTest, TheKernelTellsThatAHostAnswers) {
   steady_clock::time_point now{};
   std::vector<SocketPeer> peers;
   peers.push_back({3, "host-a", {3}, std::move(first)});
-  SocketTransport transport(
-      std::move(peers),
-      {.session = session, .peer_timeout = std::chrono::hours(1), .now = [&now] { return now; }});
+  SocketTransport transport(std::move(peers),
+                            {.session = session, .peer_timeout = std::chrono::hours(1)});
+  transport.set_time(now, 0s);
   for (int i = 0; i < 10; ++i) {
     now += std::chrono::hours(1);
+    transport.set_time(now, 0s);
     transport.poll([](int, std::span<const std::byte>) { FAIL(); });
   }
   EXPECT_EQ(transport.loss(), nullptr);

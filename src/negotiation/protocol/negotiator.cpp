@@ -128,6 +128,7 @@ void Negotiator::on_time(TimePoint now) {
 }
 
 void Negotiator::on_done(SetId set) {
+  --unexecuted_;
   if (NegotiatedSet* found = sets_.find(set)) --found->unfinished;
 }
 
@@ -146,6 +147,22 @@ void Negotiator::depart(const Departure& departure) {
   }
 }
 
+/// Tells the parent, or counts, that no other rank needs this one for a batch any more. A departure
+/// does not say so: batches that were agreed before it still run, and more may be appended until
+/// every rank has applied it.
+void Negotiator::finish_if_due() {
+  if (left_ && unexecuted_ == 0 && !std::exchange(finished_, true))
+    on_finished(RankSet::of(place_.rank));
+}
+
+void Negotiator::on_finished(const RankSet& ranks) {
+  if (!is_root()) return reports_.current().finished.insert(ranks);
+  if (!ranks.without(departed_).empty())
+    throw ProtocolError("ranks " + to_string(ranks) + " have finished, but not left");
+  all_finished_.insert(ranks);
+  if (all_finished_.count() == place_.ranks) append(EndEntry{});
+}
+
 bool Negotiator::outstanding() const {
   return !own_.empty() || replay_.pending() || replay_.stopping() || sets_.any_pending();
 }
@@ -153,6 +170,7 @@ bool Negotiator::outstanding() const {
 Actions Negotiator::take() {
   follow_plan();
   find_upcoming();
+  finish_if_due();
   if (is_root()) {
     sequence();
     if (!outgoing_update_.entries.empty()) {
@@ -178,6 +196,13 @@ void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
                           std::to_string(rank) + " that cannot be");
     on_joined(rank);
   }
+  // Before readiness, which removes its key: a lag that came after it would enter the key anew.
+  for (const Lag& lag : message.lags) {
+    NegotiatedSet* set = sets_.find_whole(lag.key.set);
+    if (set == nullptr) continue;
+    set->tally.add(lag, now_);
+    if (!is_root()) reports_.current().lags.push_back(lag);
+  }
   message.slots.for_each([&](CacheSlot slot) {
     // The slot may have been freed since the check in `on_message`: a join above has completed a
     // removal, or the log removed a set while the report waited for the end of a plan.
@@ -190,14 +215,13 @@ void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
   for (const Readiness& readiness : message.ready)
     if (NegotiatedSet* set = sets_.find_whole(readiness.key.set))
       count(*set, set->tally.add(readiness, now_));
-  for (const Lag& lag : message.lags) {
-    NegotiatedSet* set = sets_.find_whole(lag.key.set);
-    if (set == nullptr) continue;
-    set->tally.add(lag, now_);
-    if (!is_root()) reports_.current().lags.push_back(lag);
-  }
   for (const RankStatus& status : message.statuses) pass_status(status);
   for (const Departure& departure : message.departures) depart(departure);
+  if (!message.finished.empty()) {
+    if (!message.finished.without(child.ranks).empty())
+      throw ProtocolError("rank " + std::to_string(child.rank) + " reports on other ranks");
+    on_finished(message.finished);
+  }
 }
 
 void Negotiator::on_joined(int rank) {
@@ -281,7 +305,9 @@ void Negotiator::follow_plan() {
   NegotiatedSet& world = sets_.world();
   const std::size_t before = actions_.executes.size();
   replay_.poll(now_, max_plan_batches - world.unfinished, actions_.executes);
-  world.unfinished += static_cast<int>(actions_.executes.size() - before);
+  const int begun = static_cast<int>(actions_.executes.size() - before);
+  world.unfinished += begun;
+  unexecuted_ += begun;
   for (std::size_t i = before; i < actions_.executes.size(); ++i)
     actions_.executes[i].joins = joins_;
   if (replay_.over()) end_plan();

@@ -114,7 +114,8 @@ class Negotiator {
   void set_time(TimePoint now) { now_ = now; }
   /// This rank has executed a batch of the set.
   void on_done(SetId set);
-  /// This rank leaves. It submits nothing more, but continues to forward messages until `ended`.
+  /// This rank leaves. It submits nothing more, but continues to execute batches and to forward
+  /// messages until `ended`.
   void on_leave(const std::string& reason);
 
   /// Answers questions with the statuses of the ranks of this host. Called on the rank that reports
@@ -126,12 +127,14 @@ class Negotiator {
 
   [[nodiscard]] Actions take();
 
-  /// True once all ranks have left, so that no message needs to be forwarded.
+  /// True once all ranks have left and have executed all their batches: no rank needs another.
   [[nodiscard]] bool ended() const { return ended_; }
   /// True once this rank's departure is in the log, so that every rank learns of it.
   [[nodiscard]] bool left() const { return left_; }
   /// True if an operation waits for an answer that this rank has submitted or knows of.
   [[nodiscard]] bool outstanding() const;
+  /// The keys that some rank at or below this one has submitted, and others have not.
+  [[nodiscard]] std::vector<Key> pending() const { return sets_.pending(); }
   /// The ranks that have not stopped yet, so that the plan cannot end.
   [[nodiscard]] RankSet awaited_by_plan() const { return replay_.awaited(); }
   /// The number of plans so far, and the number of batches that they have run.
@@ -154,6 +157,8 @@ class Negotiator {
   // Readiness that travels up the tree.
   void negotiate(Ticket ticket, const Key& key, const Descriptor& descriptor);
   void depart(const Departure& departure);
+  void finish_if_due();
+  void on_finished(const RankSet& ranks);
   void on_log_update(const LogUpdate& update, std::span<const std::byte> bytes);
   void on_report(const Child& child, const ReadinessReport& message);
   void on_joined(int rank);
@@ -209,7 +214,9 @@ class Negotiator {
   Actions actions_{};
   std::uint64_t next_sequence_ = 0;
   std::uint64_t joins_ = 0;  // how often all ranks have joined
+  int unexecuted_ = 0;       // batches that this rank has not executed yet
   bool left_ = false;
+  bool finished_ = false;  // this rank has left and has executed all its batches
   bool ended_ = false;
 
   Replay replay_;
@@ -223,6 +230,7 @@ class Negotiator {
   Planner planner_{};
   LogUpdate outgoing_update_{};  // sent to the children at the next `take`
   RankSet departed_{};
+  RankSet all_finished_{};  // the ranks that have finished
   StallInspector stalls_;
 };
 

@@ -63,7 +63,6 @@ void Negotiator::append_departure(const Departure& departure) {
   append_all_batches();
   append(departure);
   departed_.insert(RankSet::of(departure.rank));
-  if (departed_.count() == place_.ranks) append(EndEntry{});
 }
 
 void Negotiator::sequence() {
@@ -148,6 +147,7 @@ void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
   if (!takes_part) return;
   if (!execute) throw ProtocolError("an empty batch");
   ++set->unfinished;
+  ++unexecuted_;
   actions_.executes.push_back(std::move(*execute));
 }
 
@@ -179,6 +179,7 @@ void Negotiator::apply(const RemoveSetEntry& entry) {
   if (sets_.remove(entry.set)) {
     reports_.remove(entry.set, cache_);
     sequencer_.remove(entry.set);
+    actions_.removed.push_back(entry.set);
     fail_own(entry.set, [&](const Key& key, OperationType type) {
       return explain_removal(type, key, sets_.members_of_removed(entry.set));
     });

@@ -49,6 +49,7 @@ class OutgoingReports {
   /// Adds an operation that all expected ranks at or below this one have submitted. With a slot, a
   /// single bit is sent instead of the readiness.
   void add(Readiness complete, std::optional<CacheSlot> slot) {
+    drop_lags(complete.key);
     if (slot) {
       current().slots.insert(*slot);
     } else {
@@ -67,6 +68,7 @@ class OutgoingReports {
   /// have not joined, so it goes into the same report as the join; the key cannot complete above
   /// without it.
   void add_join(int rank, std::vector<Completed> completed) {
+    for (const Completed& one : completed) drop_lags(one.readiness.key);
     for (Completed& one : completed)
       if (!one.slot) current().ready.push_back(std::move(one.readiness));
     if (!current().slots.empty() || !current().ready.empty()) reports_.emplace_back();
@@ -98,6 +100,12 @@ class OutgoingReports {
   }
 
  private:
+  /// A key that has completed is not late: the parent forgets it with its readiness.
+  void drop_lags(const Key& key) {
+    for (ReadinessReport& report : reports_)
+      std::erase_if(report.lags, [&](const Lag& lag) { return lag.key == key; });
+  }
+
   std::vector<ReadinessReport> reports_{};
 };
 

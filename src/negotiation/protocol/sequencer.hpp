@@ -127,7 +127,7 @@ class Sequencer {
         agreed_once_.erase(uncached.key);
         uncached.slot = slot;
         ++new_slots;
-      } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * settings_.cache_capacity) {
+      } else if (static_cast<std::int64_t>(agreed_once_.size()) / 4 < settings_.cache_capacity) {
         agreed_once_.insert(uncached.key);
       } else if (!again) {
         agreed_once_.clear();  // bounds the memory for names that never repeat

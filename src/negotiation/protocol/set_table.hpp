@@ -64,6 +64,11 @@ class SetTable {
   [[nodiscard]] bool any_pending() const {
     return std::ranges::any_of(sets_, [](const auto& one) { return !one.second.tally.empty(); });
   }
+  [[nodiscard]] std::vector<Key> pending() const {
+    std::vector<Key> keys;
+    for (const auto& [id, set] : sets_) set.tally.add_keys(keys);
+    return keys;
+  }
 
   /// The members of a set; none if there is no such set.
   [[nodiscard]] RankSet members_of(SetId id) const {

@@ -61,6 +61,9 @@ class Tally {
   bool record_report(const Key& key, std::string text);
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
+  void add_keys(std::vector<Key>& keys) const {
+    for (const auto& [key, pending] : pending_) keys.push_back(key);
+  }
   void clear() { pending_.clear(); }
 
  private:

@@ -74,7 +74,9 @@ class StatusLines {
       case ProcessState::ended: return "ended: its process is gone";
       default: break;
     }
-    if (status.ended) return "left the session: " + status.ended->message;
+    if (status.ended)
+      return "left the session" +
+             (status.ended->message.empty() ? "" : ": " + status.ended->message);
     if (status.silent())
       return fmt::format("stuck{}: nothing drives its session{}{}", lasting(times, status.heard),
                          status.state == ProcessState::uninterruptible

@@ -72,7 +72,8 @@ auto layout_of(const Entry*) -> Fields<wire::Entry>;  // its union is read and w
 auto layout_of(const ReadinessReport*)
     -> Fields<wire::ReadinessReport, &ReadinessReport::joins, &ReadinessReport::slots,
               &ReadinessReport::ready, &ReadinessReport::departures, &ReadinessReport::lags,
-              &ReadinessReport::epoch, &ReadinessReport::statuses, &ReadinessReport::removals>;
+              &ReadinessReport::epoch, &ReadinessReport::statuses, &ReadinessReport::removals,
+              &ReadinessReport::finished>;
 auto layout_of(const LogUpdate*) -> Fields<wire::LogUpdate, &LogUpdate::entries>;
 auto layout_of(const Heartbeat*)
     -> Fields<wire::Heartbeat, &Heartbeat::unresponsive_ancestor, &Heartbeat::interval>;

@@ -117,10 +117,11 @@ struct ReadinessReport {
   std::vector<Departure> departures;
   std::vector<Lag> lags;
   std::vector<RankStatus> statuses{};  // answers to an inquiry
+  RankSet finished{};  // ranks that have left and have executed all their batches since
 
   [[nodiscard]] bool empty() const {
     return joins.empty() && slots.empty() && ready.empty() && departures.empty() && lags.empty() &&
-           statuses.empty();
+           statuses.empty() && finished.empty();
   }
   friend bool operator==(const ReadinessReport&, const ReadinessReport&) = default;
 };
@@ -187,7 +188,7 @@ struct InquiryEntry {
   friend bool operator==(const InquiryEntry&, const InquiryEntry&) = default;
 };
 
-/// All ranks have left, so no rank needs another any more.
+/// All ranks have left and have executed all their batches, so no rank needs another any more.
 struct EndEntry {
   friend bool operator==(const EndEntry&, const EndEntry&) = default;
 };

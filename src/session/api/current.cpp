@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/format.hpp"
@@ -64,14 +66,16 @@ bool uses_end(const std::shared_ptr<Engine>& engine) {
   return true;
 }
 
+/// Throws an InvalidArgument only after it has unlocked. If no handler catches the exception, no
+/// destructor runs, and the terminate handler would wait for the lock forever.
 Change begin_start() {
-  const std::lock_guard lock(current.mutex);
-  if (current.engine)
-    throw InvalidArgument("a session is open already: a process has one at a time");
-  if (current.changing)
-    throw InvalidArgument(
-        "another thread is starting or ending a session: a process has one at a time");
-  return {};
+  std::unique_lock lock(current.mutex);
+  if (!current.engine && !current.changing) return {};
+  const bool is_open = current.engine != nullptr;
+  lock.unlock();
+  throw InvalidArgument(
+      is_open ? "a session is open already: a process has one at a time"
+              : "another thread is starting or ending a session: a process has one at a time");
 }
 
 /// Removes the current engine: from now on there is no session.
@@ -85,26 +89,50 @@ constexpr const char* no_session =
     "there is no session: make a kolo::Session or call kolo::init first";
 
 // The next functions handle ends of the process that run no destructor of a Session. They tell the
-// other ranks, which would otherwise wait for this one.
+// other ranks, which would otherwise wait for this one, or compute for nothing. The process itself
+// must end soon if it has failed: its launcher then ends the job.
+
+constexpr std::chrono::seconds time_to_tell{1};
+constexpr std::chrono::seconds time_for_others_to_leave{2};
+
+/// Leaves the session on a thread of its own, for which it waits only as long as telling the other
+/// ranks may take: the thread that terminates may hold any lock, since no destructor has run.
+void leave_from_another_thread(const std::string& reason) {
+  try {
+    std::packaged_task<void()> leave([reason] {
+      if (const std::shared_ptr<Engine> engine = find_engine())
+        engine->leave_now(reason, time_to_tell);
+    });
+    const std::future<void> done = leave.get_future();
+    std::thread(std::move(leave)).detach();
+    // Twice the time, since the thread itself waits for the other ranks.
+    static_cast<void>(done.wait_for(2 * time_to_tell));
+  } catch (const std::exception&) {
+    // No memory or no thread: the other ranks notice the end of the process.
+  }
+}
 
 [[noreturn]] void on_terminate() {
-  // Tell the other ranks the reason now: the launcher ends the job within seconds after this
-  // process.
-  if (const std::shared_ptr<Engine> engine = find_engine())
-    engine->leave_now(std::current_exception()
-                          ? "an uncaught exception: " + message_of_current_exception()
-                          : "std::terminate was called",
-                      std::chrono::seconds(1));
+  leave_from_another_thread(std::current_exception()
+                                ? "an uncaught exception: " + message_of_current_exception()
+                                : "std::terminate was called");
   if (current.next_handler != nullptr) current.next_handler();
   std::abort();
 }
 
 void on_exit(int status, void* /*unused*/) {
-  // If a signal handler that interrupted the driver calls `exit`, `end_session` would wait for this
-  // very thread. Return instead; the other ranks notice the end of the process.
-  if (const std::shared_ptr<Engine> engine = find_engine(); engine && engine->has_this_thread())
-    return;
-  end_session(true, "its process exits");
+  std::string reason = "its process exits";
+  if (const std::shared_ptr<Engine> engine = find_engine()) {
+    // If a signal handler that interrupted the driver calls `exit`, `end_session` would wait for
+    // this very thread. Return instead; the other ranks notice the end of the process.
+    if (engine->has_this_thread()) return;
+    if (status != 0) {
+      reason += fmt::format(" with status {}", status);
+      if (!engine->leave_or_give_up(reason, time_for_others_to_leave))
+        this_job().mpi.abort_at_exit(/*for_good=*/false);
+    }
+  }
+  end_session(status == 0, reason);
   if (!this_job().is_forked) this_job().membership.leave(status);
 }
 
@@ -229,8 +257,8 @@ void start_session(const StartArguments& arguments) {
   job.choose_kind(arguments.communicator != nullptr);
   std::shared_ptr<Engine> started = start(arguments);
   begin_step_epoch();
+  current.arguments = arguments;  // `change` keeps other threads from it
   const std::lock_guard lock(current.mutex);
-  current.arguments = arguments;
   current.usable = started.get();
   current.engine = std::move(started);
 }

@@ -18,13 +18,15 @@ namespace kolo::detail {
 using namespace internal;
 namespace {
 
+bool is_main_thread() { return ::gettid() == ::getpid(); }
+
 /// Notices the exit of the process before any static object, such as a global future, is destroyed:
-/// `exit` first destroys the thread_local objects of its thread.
+/// `exit` first destroys the thread_local objects of its thread. If another thread has loaded this
+/// library, only that thread ends.
 struct SeesExit {
   SeesExit() = default;
   ~SeesExit() {
-    if (::gettid() == ::getpid())
-      session::this_job().is_exiting = true;  // if not, only a thread that loaded this library ends
+    if (is_main_thread()) session::this_job().is_exiting = true;
   }
   SeesExit& operator=(SeesExit&&) = delete;
 };
@@ -95,7 +97,9 @@ bool FutureBase::abandon() noexcept {
     return false;
   }
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  if (unwinding || session::this_job().is_exiting)
+  // After `pthread_exit` in the main thread the other threads go on.
+  const bool exiting = session::this_job().is_exiting && is_main_thread();
+  if (unwinding || exiting)
     engine->wait_or_leave(*operation, unwinding ? "an exception" : "the exit of the process");
   engine->wait(*operation, TimePoint::max());
   return true;

@@ -89,7 +89,6 @@ void remove_process_set(const ProcessSet& set) {
   descriptor.type = OperationType::remove_process_set;
   descriptor.removed = set.id();
   change(*engine, std::move(descriptor));
-  engine->process_sets().remove(set.id());
 }
 
 }  // namespace kolo

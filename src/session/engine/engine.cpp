@@ -55,7 +55,7 @@ Engine::Engine(Settings settings, std::uint64_t session, const Topology& topolog
       queue_(topology.rank),
       recorder_(settings_, {.session = session, .rank = topology.rank, .size = topology.size}),
       progress_engine_(settings_, negotiator_options(session, topology, *links_), queue_, *links_,
-                       devices_.backend(), recorder_, presence_),
+                       devices_.backend(), recorder_, presence_, process_sets_),
       thread_(start_thread([this] { run(); })) {}
 
 Engine::~Engine() {
@@ -98,6 +98,7 @@ void Engine::announce_submission(bool waits) {
 
 void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
   run_on_driver([&] {
+    if (leaving_) throw ShutDown("this rank has left the session", "", {topology_.rank});
     if (recorder_.timeline() != nullptr)
       throw InvalidArgument("a timeline is being written already: stop it first", "",
                             {topology_.rank});
@@ -128,12 +129,14 @@ void Engine::wait_or_leave(const detail::Operation& operation, std::string_view 
   const nanoseconds patient = settings_.stall_warning.count() > 0
                                   ? std::min(settings_.stall_warning, max_unwinding)
                                   : max_unwinding;
-  if (wait(operation, steady_clock::now() + patient)) return;
+  // In slices, so that a pause of this process counts as one of them at most.
+  constexpr int slices = 10;
+  for (int slice = 0; slice < slices; ++slice)
+    if (wait(operation, steady_clock::now() + patient / slices)) return;
   const std::string reason =
       fmt::format("{} destroyed the future of {}, which was not done {} s later", cause,
                   negotiation::operation_in_words(operation.descriptor().type, operation.key()),
                   std::chrono::duration<double>(patient).count());
-  log(LogLevel::warning, "this rank leaves the session: " + reason);
   leave(false, reason);
 }
 
@@ -157,8 +160,16 @@ void Engine::give_up(Failure why) {
 
 void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
   leave(false, reason);
-  if (in_pass()) return;  // an allocator ends the process: this thread drives and cannot wait
   wait_until([&] { return departed_.load(); }, steady_clock::now() + timeout);
+}
+
+bool Engine::leave_or_give_up(const std::string& reason, nanoseconds timeout) {
+  leave(false, reason);
+  if (wait_until([&] { return ended_.load(); }, steady_clock::now() + timeout)) return true;
+  const int rank = topology_.rank;
+  const std::string text = fmt::format("rank {} left the session: {}", rank, reason);
+  give_up({FailureKind::peer_left, text, "", RankSet::of(rank)});
+  return false;
 }
 
 void Engine::stop_thread() {
@@ -186,8 +197,9 @@ void Engine::shut_down(bool clean, const std::string& reason) {
         "this rank has left the session and still waits for other ranks to leave it:" +
             progress_engine_.describe_others(/*times=*/true));
   }
+  // On the driver: another thread may be about to start or stop a timeline.
+  run_on_driver([&] { recorder_.end(); });
   stop_thread();
-  recorder_.end();
   write_suppressed();
   // Operations that threads submitted during the last pass are still in the queue.
   for (detail::Operation* operation : queue_.close())

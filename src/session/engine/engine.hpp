@@ -79,6 +79,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Leaves, and waits until the other ranks have been told, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
+  /// Leaves, and waits until all ranks have left, at most for `timeout`. If some have not by then,
+  /// ends the session for all ranks and returns false.
+  bool leave_or_give_up(const std::string& reason, std::chrono::nanoseconds timeout);
 
   /// Ends the session for all ranks. `shut_down` then does not wait for them.
   void give_up(Failure why);

@@ -81,11 +81,12 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
         driven_ = false;
         changed_.notify_all();  // another waiting thread takes the token
       });
+      // Without the lock, because passes call allocators of the program: one of them may end the
+      // process, whose handler needs the lock, and other threads may call Kolo meanwhile.
       lock.unlock();
       drive_until(met, deadline);
-      lock.lock();
-      // The lock and the token are held, so no other thread can begin to drive before the bell is
-      // handed over, and a thread that waits later drives itself.
+      // The token is held, so no other thread begins to drive before the bell is handed over. A
+      // thread that waits meanwhile takes the token next, and drives itself.
       if (waiters_ == 1) hand_over();
       continue;
     }
@@ -284,11 +285,12 @@ void Engine::run_on_driver(const std::function<void()>& work) {
       error = std::current_exception();
     }
   };
-  const std::lock_guard one_at_a_time(asking_);
+  std::unique_lock one_at_a_time(asking_);
   // Release: the driver sees the complete function object. `wait_until` drives or rings for the
   // driver. It must not return before the driver is done: the function object is on this stack.
   work_.store(&guarded, std::memory_order_release);
   wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
+  one_at_a_time.unlock();  // if no handler catches the error, no destructor does it
   if (error) std::rethrow_exception(error);
 }
 

@@ -32,67 +32,52 @@ constexpr int quiet_enough = 5;
 /// time and be about to submit its first operation.
 constexpr int quiet_enough_for_all = 50;
 
-/// The time without checks after which this rank concludes that it was stopped or had no processor.
-constexpr std::chrono::seconds max_time_between_checks{2};
-
 }  // namespace
 
 HealthChecks::HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
                            negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
-                           const Presence& presence)
+                           const Presence& presence, const SessionClock& clock)
     : negotiator_(negotiator),
       work_(work),
       links_(links),
       presence_(presence),
+      clock_(clock),
       session_(options.session),
       rank_(options.place.rank),
       parent_(options.place.parent),
       board_(links.seats(), rank_, options.place.ranks),
       heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, settings, options.now),
-      watch_(board_, rank_, settings) {
+      watch_(board_, rank_, settings, clock) {
   for (const negotiation::Child& child : options.place.children)
     if (!board_.shows(child.rank)) far_children_.push_back(child.rank);
 }
 
-std::optional<Failure> HealthChecks::check(const Progress& progress, TimePoint now) {
-  now_ = now;
-  if (last_ != TimePoint{} && now_ - last_ > max_time_between_checks)
-    reset_timers_after_pause(now_ - last_);
-  last_ = now_;
-  next_ = now_ + check_interval;
+std::optional<Failure> HealthChecks::check(const Progress& progress) {
+  next_ = clock_.now() + check_interval;
   const bool is_quiet =
       progress.submitted + progress.finished == progress_.submitted + progress_.finished;
   quiet_checks_ = is_quiet ? quiet_checks_ + 1 : 0;
   progress_ = progress;
-  negotiator_.on_time(now_);
+  negotiator_.on_time(clock_.now());
   publish_status();
   if (negotiator_.ended()) return std::nullopt;
   if (auto failure = find_failed_peer()) return failure;
   if (auto failure = find_ended_process()) return failure;
   if (auto failure = find_interruption()) return failure;
   send_heartbeats();
-  if (auto stall = watch_.check(pending_waits(), now_)) return stall;
-  if (parent_ < 0 && board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
+  if (auto stall = watch_.check(pending_waits())) return stall;
+  if (parent_ < 0 && board_.blocked(clock_.real()) > 1)
+    negotiator_.on_blocked(board_.read_all(clock_.real()));
   return std::nullopt;
 }
 
-RankSet HealthChecks::awaited_for_long(TimePoint now) {
-  now_ = now;
-  return watch_.awaited_for_long(pending_waits(), now);
-}
-
-/// Called after a pause of this rank, so that no other rank is blamed for the time.
-void HealthChecks::reset_timers_after_pause(std::chrono::nanoseconds pause) {
-  for (RunningBatch& running : work_.running()) running.moved_at += pause;
-  plan_awaited_since_ = others_awaited_since_ = now_;
-  heartbeat_.reset_after_pause(now_);
-}
+RankSet HealthChecks::awaited_for_long() { return watch_.awaited_for_long(pending_waits()); }
 
 /// The failure of another rank of this host, as its status page shows it.
 std::optional<Failure> HealthChecks::find_failed_peer() const {
   for (const int rank : board_.ended()) {
     // The reason may be unreadable, but the end of the session is certain.
-    Failure why = board_.read_rank(rank, now_)
+    Failure why = board_.read_rank(rank, clock_.real())
                       .ended.value_or(Failure{FailureKind::peer_left,
                                               fmt::format("rank {} ended its session", rank), "",
                                               RankSet::of(rank)});
@@ -109,16 +94,22 @@ std::optional<Failure> HealthChecks::find_ended_process() {
   RankSet leavers;
   std::string last_words;
   for (const int rank : lost_) {
-    const RankStatus status = board_.read_rank(rank, now_);
+    const RankStatus status = board_.read_rank(rank, clock_.real());
     (status.ended ? leavers : silent).insert(RankSet::of(rank));
-    if (status.ended)
-      last_words = fmt::format("rank {} left the session: {}", rank, status.ended->message);
+    if (!status.ended) continue;
+    const std::string& reason = status.ended->message;
+    last_words = fmt::format("rank {} left the session: {}", rank, reason);
+    if (reason.empty())
+      last_words = fmt::format(
+          "the process of rank {} ended after it had left the session, before "
+          "all ranks had",
+          rank);
   }
   found_ended_process_ = !lost_.empty();
   // Processes found now are blamed at the next checks. Until then this rank reads their last
   // messages, which may announce a departure.
   lost_ = links_.lost_ranks();
-  if (!lost_.empty()) next_ = now_ + time_to_read;
+  if (!lost_.empty()) next_ = clock_.now() + time_to_read;
   if (!silent.empty())
     return Failure{
         FailureKind::peer_left,
@@ -134,15 +125,15 @@ std::optional<Failure> HealthChecks::find_ended_process() {
 std::optional<Failure> HealthChecks::find_interruption() {
   std::optional<Failure> over = links_.interruption();
   if (!over) return std::nullopt;
-  if (!interrupted_at_) interrupted_at_ = now_;
-  if (now_ - *interrupted_at_ < time_for_the_reason) return std::nullopt;
+  if (!interrupted_at_) interrupted_at_ = clock_.now();
+  if (clock_.now() - *interrupted_at_ < time_for_the_reason) return std::nullopt;
   return over;
 }
 
 /// Sends a heartbeat to the children that share no memory with this rank, if one is due. Must not
 /// be called after the negotiation has ended, because the children may be gone.
 void HealthChecks::send_heartbeats() {
-  const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
+  const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(clock_.now());
   if (!heartbeat) return;
   for (const int child : far_children_)
     links_.transport().send(child, negotiation::encode(session_, *heartbeat));
@@ -161,8 +152,9 @@ void HealthChecks::publish_status() {
   std::ranges::partial_sort(oldest, oldest.begin() + listed, std::ranges::less(), &Pending::since);
   oldest.resize(static_cast<std::size_t>(listed));
   for (const Pending* pending : oldest)
-    status.operations.push_back({pending->operation->key(), pending->operation->descriptor().type,
-                                 std::chrono::duration_cast<milliseconds>(now_ - pending->since)});
+    status.operations.push_back(
+        {pending->operation->key(), pending->operation->descriptor().type,
+         std::chrono::duration_cast<milliseconds>(clock_.now() - pending->since)});
   if (!running.empty()) {
     backend::Awaited awaited = running.front().execution->waits_for();
     status.batch = describe(running.front());
@@ -172,7 +164,7 @@ void HealthChecks::publish_status() {
   status.blocked = status.pending > 0 && running.empty() && quiet_checks_ >= quiet_enough &&
                    presence_.all_wait() && !progress_.leaving &&
                    (quiet_checks_ >= quiet_enough_for_all || !node::other_threads_run());
-  board_.publish(std::move(status), now_, progress_.submitted_at);
+  board_.publish(std::move(status), clock_.real(), progress_.submitted_at);
 }
 
 std::vector<PendingWait> HealthChecks::pending_waits() {
@@ -185,7 +177,7 @@ std::vector<PendingWait> HealthChecks::pending_waits() {
   }
   RankSet stopping = negotiator_.awaited_by_plan();
   if (stopping.empty()) {
-    plan_awaited_since_ = now_;
+    plan_awaited_since_ = clock_.now();
   } else {
     pending_waits.push_back({"the end of a plan", "", plan_awaited_since_, std::move(stopping),
                              "to stop following it"});
@@ -203,7 +195,7 @@ std::vector<PendingWait> HealthChecks::pending_waits() {
 std::optional<PendingWait> HealthChecks::unresponsive_ranks() {
   RankSet silent;
   if (progress_.leaving) {
-    for (const RankStatus& status : board_.read_all(now_)) {
+    for (const RankStatus& status : board_.read_all(clock_.real())) {
       if (status.rank == rank_) continue;
       if (status.silent()) {  // even if the rank has left: not all ranks may know yet
         silent.insert(RankSet::of(status.rank));
@@ -214,7 +206,7 @@ std::optional<PendingWait> HealthChecks::unresponsive_ranks() {
     }
   }
   if (silent.empty()) {
-    others_awaited_since_ = now_;
+    others_awaited_since_ = clock_.now();
     return std::nullopt;
   }
   return PendingWait{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
@@ -235,10 +227,10 @@ std::optional<PendingWait> HealthChecks::oldest_waiting() const {
 /// through this rank, so they wait for its parent too.
 std::optional<PendingWait> HealthChecks::oldest_waiting_on_host() const {
   std::optional<PendingWait> oldest = oldest_waiting();
-  for (const RankStatus& status : board_.read_all(now_)) {
+  for (const RankStatus& status : board_.read_all(clock_.real())) {
     if (status.rank == rank_ || status.ended || status.operations.empty()) continue;
     const negotiation::WaitingOperation& its = status.operations.front();
-    if (const TimePoint since = now_ - its.waited; !oldest || since < oldest->since)
+    if (const TimePoint since = clock_.now() - its.waited; !oldest || since < oldest->since)
       oldest = {negotiation::operation_in_words(its.type, its.key), its.key.name, since};
   }
   return oldest;
@@ -248,15 +240,17 @@ std::optional<PendingWait> HealthChecks::oldest_waiting_on_host() const {
 /// because the root cannot know of operations that the ancestor does not pass on.
 std::optional<PendingWait> HealthChecks::unresponsive_parent() const {
   if (parent_ < 0 || !board_.shows(parent_)) return unresponsive_ancestor();
+  const RankStatus parent = board_.read_rank(parent_, clock_.real());
   std::optional<PendingWait> oldest = oldest_waiting();
-  if (!oldest || !watch_.is_silent(parent_, now_)) return std::nullopt;
+  if (!oldest || !parent.silent()) return std::nullopt;
+  oldest->since = std::max(oldest->since, clock_.now() - parent.heard);
   oldest->awaited = RankSet::of(parent_);
   oldest->awaits = "to pass on what is agreed";
   return oldest;
 }
 
 std::optional<PendingWait> HealthChecks::unresponsive_ancestor() const {
-  const std::optional<HeartbeatMonitor::Silence> silence = heartbeat_.silence(now_);
+  const std::optional<HeartbeatMonitor::Silence> silence = heartbeat_.silence(clock_.now());
   if (!silence) return std::nullopt;
   std::optional<PendingWait> oldest = oldest_waiting_on_host();
   if (!oldest && progress_.leaving) oldest = {"the end of the session", "", silence->since};

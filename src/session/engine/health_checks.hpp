@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "base/settings.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "session/engine/heartbeat.hpp"
@@ -27,29 +28,29 @@ class HealthChecks {
   /// The references outlive the object.
   HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
                negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
-               const Presence& presence);
+               const Presence& presence, const SessionClock& clock);
 
   /// The time of the next checks, even if nothing has happened.
   [[nodiscard]] TimePoint deadline() const { return next_; }
   /// True if checks are due, or another rank of this host has raised the alarm.
-  [[nodiscard]] bool are_due(TimePoint now) { return now >= next_ || board_.take_alarm(); }
+  [[nodiscard]] bool are_due() { return clock_.now() >= next_ || board_.take_alarm(); }
 
   /// The driver's work so far. Without progress between two checks the rank may be blocked.
   struct Progress {
     std::uint64_t submitted = 0;  // the number of operations submitted
     std::uint64_t finished = 0;   // the number of operations finished
-    TimePoint submitted_at{};     // the time of the last submission
+    TimePoint submitted_at{};     // the time of the last submission, by the steady clock
     bool leaving = false;
   };
   /// Makes all checks. Returns the failure that ends the session, if there is one.
-  [[nodiscard]] std::optional<Failure> check(const Progress& progress, TimePoint now);
+  [[nodiscard]] std::optional<Failure> check(const Progress& progress);
 
-  void receive(const negotiation::Heartbeat& heartbeat, TimePoint now) {
-    heartbeat_.receive(heartbeat, now);
+  void receive(const negotiation::Heartbeat& heartbeat) {
+    heartbeat_.receive(heartbeat, clock_.now());
   }
 
   /// The ranks for which this one has waited for at least half of `stall_shutdown`.
-  [[nodiscard]] RankSet awaited_for_long(TimePoint now);
+  [[nodiscard]] RankSet awaited_for_long();
   /// True if the last checks have found that processes of this host have ended.
   [[nodiscard]] bool found_ended_process() const { return found_ended_process_; }
 
@@ -58,7 +59,6 @@ class HealthChecks {
   [[nodiscard]] std::string describe_others(bool times) const;
 
  private:
-  void reset_timers_after_pause(std::chrono::nanoseconds pause);
   [[nodiscard]] std::optional<Failure> find_failed_peer() const;
   [[nodiscard]] std::optional<Failure> find_ended_process();
   [[nodiscard]] std::optional<Failure> find_interruption();
@@ -76,6 +76,7 @@ class HealthChecks {
   WorkInProgress& work_;
   Links& links_;
   const Presence& presence_;
+  const SessionClock& clock_;
   std::uint64_t session_;
   int rank_;
   int parent_;
@@ -84,9 +85,7 @@ class HealthChecks {
   HeartbeatMonitor heartbeat_;
   Watch watch_;
   Progress progress_{};
-  TimePoint now_{};  // the time of the current checks
   TimePoint next_{};
-  TimePoint last_{};
   std::optional<TimePoint> interrupted_at_{};
   int quiet_checks_ = 0;  // checks in a row without progress
   TimePoint plan_awaited_since_{};

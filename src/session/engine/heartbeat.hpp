@@ -42,9 +42,6 @@ class HeartbeatMonitor {
     received_at_ = now;
   }
 
-  /// Restarts the parent's time after a pause in which this rank could not receive.
-  void reset_after_pause(TimePoint now) { received_at_ = now; }
-
   struct Silence {
     int rank;
     TimePoint since;

@@ -33,25 +33,27 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
 ProgressEngine::ProgressEngine(const Settings& settings,
                                const negotiation::NegotiatorOptions& options, OperationQueue& queue,
                                Links& links, backend::Backend& backend,
-                               diagnostics::Recorder& recording, const Presence& presence)
+                               diagnostics::Recorder& recording, const Presence& presence,
+                               ProcessSets& process_sets)
     : negotiator_(settings, options),
       queue_(queue),
       links_(links),
       backend_(backend),
       transport_(links.transport()),
       recorder_(recording),
+      process_sets_(process_sets),
       session_(options.session),
       rank_(options.place.rank),
       ranks_(options.place.ranks),
-      checks_(settings, options, negotiator_, work_, links, presence) {
+      clock_(options.now),
+      checks_(settings, options, negotiator_, work_, links, presence, clock_) {
   for (const negotiation::Child& child : options.place.children) edges_.push_back(child.rank);
   if (options.place.parent >= 0) edges_.push_back(options.place.parent);
 }
 
 bool ProgressEngine::progress() {
   try {
-    now_ = std::chrono::steady_clock::now();
-    negotiator_.set_time(now_);
+    read_clock();
     if (recorder_.asked_by_signal()) recorder_.write_asked_for(work_.pending());
     bool moved = submit();
     if (failed()) return moved;
@@ -59,12 +61,11 @@ bool ProgressEngine::progress() {
     if (failed()) return true;
     moved |= negotiate();
     moved |= execute();
-    if (checks_.are_due(now_)) {
+    if (checks_.are_due()) {
       // A new time, so that in a timeline no batch starts below before another has ended above.
-      now_ = std::chrono::steady_clock::now();
+      read_clock();
       // Submit before the checks: an operation that waits in the queue is not late, and must not
       // end a plan.
-      negotiator_.set_time(now_);
       moved |= submit();
       if (failed()) return true;
       check();
@@ -75,6 +76,13 @@ bool ProgressEngine::progress() {
     fail_session_with_current_exception();
     return true;
   }
+}
+
+void ProgressEngine::read_clock() {
+  const std::chrono::nanoseconds pause = clock_.advance(std::chrono::steady_clock::now());
+  negotiator_.set_time(clock_.now());
+  transport_.set_time(clock_.now(), pause);
+  if (pause.count() > 0) checks_.board().begin_anew(clock_.real());
 }
 
 bool ProgressEngine::receive() {
@@ -101,7 +109,7 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
   if (auto* failure = std::get_if<Failure>(&message.body)) {
     if (!reported) reported = {std::move(*failure), peer};
   } else if (const auto* heartbeat = std::get_if<negotiation::Heartbeat>(&message.body)) {
-    checks_.receive(*heartbeat, now_);
+    checks_.receive(*heartbeat);
   } else {
     negotiator_.on_message(peer, std::move(message.body), bytes);
   }
@@ -115,8 +123,7 @@ void ProgressEngine::check() {
     failure = checks_.check({.submitted = submissions_,
                              .finished = finished_,
                              .submitted_at = submitted_at_,
-                             .leaving = leaving_},
-                            now_);
+                             .leaving = leaving_});
   }
   if (failure) fail_session(*std::move(failure));
 }
@@ -124,20 +131,20 @@ void ProgressEngine::check() {
 bool ProgressEngine::submit() {
   queue_.take(taken_);
   for (detail::Operation*& taken : taken_) {
-    if (!taken->begun_again() || !recorder_.submitted_again(taken->tag(), now_))
-      taken->tag() = recorder_.submitted(subject_of(*taken), now_, taken->tag());
+    if (!taken->begun_again() || !recorder_.submitted_again(taken->tag(), clock_.real()))
+      taken->tag() = recorder_.submitted(subject_of(*taken), clock_.real(), taken->tag());
     detail::Operation* const operation = taken;
     if (failed()) {
       taken = nullptr;
       finish(operation, failure_of(*operation));
       continue;
     }
-    const negotiation::Ticket ticket = work_.add(operation, now_);
+    const negotiation::Ticket ticket = work_.add(operation, clock_.now());
     taken = nullptr;  // from now on `fail_operations` finds the operation by its ticket
     ++submissions_;
     negotiator_.on_submit(ticket, operation->key(), operation->descriptor(), operation->version());
   }
-  if (!taken_.empty()) submitted_at_ = now_;
+  if (!taken_.empty()) submitted_at_ = clock_.real();
   return !taken_.empty();
 }
 
@@ -161,15 +168,19 @@ bool ProgressEngine::negotiate() {
         fail.failure.kind == FailureKind::peer_left || fail.failure.kind == FailureKind::stalled;
     finish(work_.take(fail.ticket), std::move(error));
   }
+  // Also on a rank that has joined, whose handles of the set must refuse later operations. Before
+  // the answers, so that a thread that has waited for one sees it.
+  for (const SetId set : actions.removed) process_sets_.remove(set);
   for (const negotiation::Answer& answer : actions.answers)
     finish(work_.take(answer.ticket), nullptr, answer.value);
   for (const std::string& report : actions.reports) {
-    recorder_.note(diagnostics::EventKind::stall, report, now_);
+    recorder_.note(diagnostics::EventKind::stall, report, clock_.real());
     log_limited(LogLevel::warning, "stall reports", report);
   }
-  recorder_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
+  recorder_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(),
+                  clock_.real());
   if (!actions.questions.empty() && checks_.board().is_lowest())
-    negotiator_.on_answer(actions.questions, checks_.board().read_all(now_));
+    negotiator_.on_answer(actions.questions, checks_.board().read_all(clock_.real()));
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
                                      negotiator_.replayed()));
@@ -213,7 +224,7 @@ void ProgressEngine::prepare(const negotiation::Execute& upcoming) {
   try {
     prepared_ = {upcoming.mark, backend_.prepare(batch_of(upcoming))};
   } catch (...) {
-    RunningBatch named{{}, {}, upcoming.set, upcoming.sequence, now_};
+    RunningBatch named{{}, {}, upcoming.set, upcoming.sequence, clock_.now()};
     for (const negotiation::Ticket ticket : upcoming.tickets)
       named.operations.push_back(work_[ticket]);
     of_batch(named, [] { throw; });
@@ -226,7 +237,7 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
   if (prepared == nullptr) batch = batch_of(execute);
   // The batch joins the list first, so that an error below fails its operations too.
   RunningBatch& running = work_.running().emplace_back(
-      RunningBatch{std::move(prepared), {}, execute.set, execute.sequence, now_});
+      RunningBatch{std::move(prepared), {}, execute.set, execute.sequence, clock_.now()});
   running.operations.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets)
     running.operations.push_back(work_.take(ticket));
@@ -264,7 +275,7 @@ bool ProgressEngine::execute() {
         of_batch(*running, [&] { return running->execution->step(); });
     if (progress != backend::Progress::waiting) {
       moved = true;
-      running->moved_at = now_;
+      running->moved_at = clock_.now();
     }
     if (progress != backend::Progress::done) {
       ++running;
@@ -293,12 +304,12 @@ void ProgressEngine::record_start(const negotiation::Execute& execute,
                            .dtype = members.empty() ? DType::u8 : members.front().dtype,
                            .operations = running.operations.size(),
                            .bytes = bytes},
-                          now_);
+                          clock_.real());
 }
 
 /// Must be called before the operations finish, because the user may destroy finished ones.
 void ProgressEngine::record_end(const RunningBatch& running) {
-  const auto times = recorder_.times_of(running.sequence, now_);
+  const auto times = recorder_.times_of(running.sequence, clock_.real());
   for (const detail::Operation* operation : running.operations)
     recorder_.finished(operation->tag(), running.sequence, times);
   recorder_.batch_done(running.sequence, times.done);
@@ -311,16 +322,16 @@ void ProgressEngine::record_faults(const negotiation::Actions& actions) {
     if (!recorder_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
       continue;
     recorder_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
-                    fail.failure.message, work_.pending(), now_);
+                    fail.failure.message, work_.pending(), clock_.real());
   }
 }
 
 void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr error,
                             std::int64_t answer) {
   if (error != nullptr) {
-    recorder_.failed(operation->tag(), now_);
+    recorder_.failed(operation->tag(), clock_.real());
   } else {
-    recorder_.answered(operation->tag(), now_);
+    recorder_.answered(operation->tag(), clock_.real());
   }
   ++finished_;
   queue_.release({&operation, 1}, error != nullptr);

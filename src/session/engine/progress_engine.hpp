@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "session/engine/health_checks.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/operation_queue.hpp"
+#include "session/engine/process_sets.hpp"
 #include "session/engine/work_in_progress.hpp"
 
 namespace kolo::internal::session {
@@ -25,7 +27,8 @@ class ProgressEngine {
   /// The references outlive the object.
   ProgressEngine(const Settings& settings, const negotiation::NegotiatorOptions& options,
                  OperationQueue& queue, Links& links, backend::Backend& backend,
-                 diagnostics::Recorder& recording, const Presence& presence);
+                 diagnostics::Recorder& recording, const Presence& presence,
+                 ProcessSets& process_sets);
 
   /// Writes a record of the session; see kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
@@ -48,9 +51,9 @@ class ProgressEngine {
   [[nodiscard]] bool executing() const { return !work_.running().empty(); }
   /// True while this rank waits for the progress of other ranks with data or with a plan.
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
-  /// The time of the next pass, even if nothing has happened.
+  /// The time of the next pass, even if nothing has happened, by the steady clock.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
-    return std::min(negotiator_.deadline(), checks_.deadline());
+    return clock_.to_real(std::min(negotiator_.deadline(), checks_.deadline()));
   }
   /// The number of operations submitted so far.
   [[nodiscard]] std::uint64_t submissions() const { return submissions_; }
@@ -80,6 +83,8 @@ class ProgressEngine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  /// Sets the time of this pass, or of the rest of it.
+  void read_clock();
   void record_start(const negotiation::Execute& execute, const RunningBatch& running);
   void record_end(const RunningBatch& running);
   void record_faults(const negotiation::Actions& actions);
@@ -127,12 +132,14 @@ class ProgressEngine {
   backend::Backend& backend_;
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
+  ProcessSets& process_sets_;
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_{};  // taken from the queue; null once submitted
   int rank_;
   int ranks_;                 // the size of the world
   std::vector<int> edges_{};  // the neighbors in the tree
   WorkInProgress work_{};
+  SessionClock clock_;  // of this pass
   HealthChecks checks_;
   struct {
     std::uint64_t mark = 0;
@@ -141,8 +148,7 @@ class ProgressEngine {
   std::uint64_t submissions_ = 0;
   std::uint64_t plans_ = 0;     // plans that were begun
   std::uint64_t finished_ = 0;  // operations finished
-  TimePoint now_{};             // the time of this pass
-  TimePoint submitted_at_{};
+  TimePoint submitted_at_{};    // by the steady clock
   bool leaving_ = false;
   bool lost_a_process_ = false;
   bool has_missed_ranks_ = false;

@@ -27,16 +27,18 @@ void ignoring_errors(const Work& work) noexcept {
 void ProgressEngine::leave(bool clean, const std::string& reason) {
   if (std::exchange(leaving_, true) || failed()) return;
   try {
-    now_ = std::chrono::steady_clock::now();
+    read_clock();
     submit();
     if (clean) {
-      recorder_.note(diagnostics::EventKind::leaving, reason, now_);
+      recorder_.note(diagnostics::EventKind::leaving, reason, clock_.real());
     } else {
-      recorder_.fault(diagnostics::EventKind::leaving, reason, work_.pending(), now_);
+      recorder_.fault(diagnostics::EventKind::leaving, reason, work_.pending(), clock_.real());
+      // At once: ranks that compute learn of it in their next call, which may be far.
+      log(LogLevel::warning, "this rank leaves the session: " + reason);
     }
     negotiator_.on_leave(reason);
     checks_.board().publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
-                                /*alarm=*/false, now_);
+                                /*alarm=*/false, clock_.real());
   } catch (...) {
     fail_session_with_current_exception();
   }
@@ -53,18 +55,18 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   if (failure.kind == FailureKind::stalled) {
     lost_a_process_ = true;
     ignoring_errors([&] {
-      const RankSet awaited = checks_.awaited_for_long(now_);
+      const RankSet awaited = checks_.awaited_for_long();
       if (!awaited.empty()) links_.report_awaited(awaited, failure.message);
     });
   }
   ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });
   ignoring_errors([&] {
     const Failure outside = as_seen_by_others(failure, rank_);
-    checks_.board().publish_end(outside, /*alarm=*/true, now_);
+    checks_.board().publish_end(outside, /*alarm=*/true, clock_.real());
     propagate_failure(outside, reported_by);
   });
   ignoring_errors([&] {
-    recorder_.fault(diagnostics::EventKind::fault, failure.message, work_.pending(), now_);
+    recorder_.fault(diagnostics::EventKind::fault, failure.message, work_.pending(), clock_.real());
   });
   left_requests_ = links_.mpi_has_batches();
   failure_ = std::move(failure);
@@ -75,7 +77,7 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
 
 void ProgressEngine::give_up(const Failure& why) noexcept {
   if (failed()) return;
-  now_ = std::chrono::steady_clock::now();
+  read_clock();
   fail_session(why);
 }
 

@@ -93,7 +93,8 @@ void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_
 }
 
 void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
-  if (std::exchange(ended_, true)) return;  // the first reason counts
+  if (ended_ && (*ended_ != FailureKind::shut_down || why.kind == FailureKind::shut_down)) return;
+  ended_ = why.kind;
   RankStatus status;
   status.ended = std::move(why);
   write(status);
@@ -151,7 +152,9 @@ RankStatus StatusBoard::read(const Seat& seat, TimePoint now) const {
   status.rank = seat.rank;
   status.process = seat.process;
   status.state = node::process_state(seat.process);
-  status.heard = progressed == 0 ? milliseconds(0) : since(progressed, now);
+  const TimePoint begun = begun_.load(std::memory_order_relaxed);
+  if (progressed != 0)
+    status.heard = since(std::max(progressed, begun.time_since_epoch().count()), now);
   for (negotiation::WaitingOperation& operation : status.operations)
     operation.waited += status.heard;
   status.submitted = submitted != 0;

@@ -4,8 +4,10 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "negotiation/wire/message.hpp"
@@ -39,7 +41,8 @@ class StatusBoard {
   /// Publishes the status of this rank. `submitted_at`: the time of its last submission.
   void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);
   /// Publishes why this rank's session has ended. The reason stays readable after the process has
-  /// ended. `alarm` makes the other ranks check at once.
+  /// ended. The first failure counts; it replaces a departure (`shut_down`), since other ranks may
+  /// wait for batches that this rank has not executed. `alarm` makes them check at once.
   void publish_end(Failure why, bool alarm, TimePoint now);
   /// True if another rank has raised the alarm since the last call. `ended` then lists it.
   [[nodiscard]] bool take_alarm();
@@ -54,6 +57,10 @@ class StatusBoard {
   /// The number of ranks that reported lately that they are blocked.
   [[nodiscard]] int blocked(TimePoint now) const;
 
+  /// After a pause of this process: no rank counts as silent for longer than since `now`. The other
+  /// ranks of the host may have been stopped too, and go on a little later.
+  void begin_anew(TimePoint now) { begun_.store(now, std::memory_order_relaxed); }
+
  private:
   [[nodiscard]] node::StatusPage& own_page() const { return *seats_[own_].page; }
   /// The index of the rank's seat, or the number of seats if the rank is not on the board.
@@ -66,7 +73,9 @@ class StatusBoard {
   std::size_t own_ = 0;
   int ranks_;
   bool was_idle_ = false;  // the last published status was idle, so another one need not be written
-  bool ended_ = false;
+  std::optional<FailureKind> ended_{};
+  // Relaxed: a reader in another thread, which describes ranks in words, may see the last value.
+  std::atomic<TimePoint> begun_{};
 };
 
 }  // namespace kolo::internal::session

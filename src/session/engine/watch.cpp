@@ -9,7 +9,8 @@
 
 namespace kolo::internal::session {
 
-std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_waits, TimePoint now) {
+std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_waits) {
+  const TimePoint now = clock_.now();
   std::erase_if(warned_, [&](const auto& warned) {
     return std::ranges::find(pending_waits, warned.first, &PendingWait::what) ==
            pending_waits.end();
@@ -17,44 +18,38 @@ std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_wait
   for (const PendingWait& pending_wait : pending_waits) {
     const auto age = now - pending_wait.since;
     if (settings_.stall_shutdown.count() != 0 && age >= settings_.stall_shutdown)
-      return Failure{FailureKind::stalled, describe(pending_wait, now, true), pending_wait.tensor,
+      return Failure{FailureKind::stalled, describe(pending_wait, true), pending_wait.tensor,
                      pending_wait.awaited};
     if (settings_.stall_warning.count() == 0 || age < settings_.stall_warning) continue;
     Warning& last = warned_[pending_wait.what];
     if (last.at != TimePoint{} && now - last.at < settings_.stall_warning) continue;
     last.at = now;
-    std::string text = describe(pending_wait, now, false);
-    if (std::exchange(last.text, text) != text && is_mine_to_report(now))
-      log(LogLevel::warning, describe(pending_wait, now, true));
+    std::string text = describe(pending_wait, false);
+    if (std::exchange(last.text, text) != text && is_mine_to_report())
+      log(LogLevel::warning, describe(pending_wait, true));
   }
   return std::nullopt;
 }
 
-RankSet Watch::awaited_for_long(const std::vector<PendingWait>& pending_waits,
-                                TimePoint now) const {
+RankSet Watch::awaited_for_long(const std::vector<PendingWait>& pending_waits) const {
   RankSet awaited;
   for (const PendingWait& pending_wait : pending_waits)
     if (settings_.stall_shutdown.count() != 0 &&
-        2 * (now - pending_wait.since) >= settings_.stall_shutdown)
+        2 * (clock_.now() - pending_wait.since) >= settings_.stall_shutdown)
       awaited.insert(pending_wait.awaited);
   return awaited.without(RankSet::of(rank_));
 }
 
-bool Watch::is_silent(int rank, TimePoint now) const {
-  const negotiation::RankStatus status = board_.read_rank(rank, now);
-  return status.process != 0 && status.silent();
-}
-
-std::string Watch::describe(const PendingWait& pending_wait, TimePoint now, bool times) const {
+std::string Watch::describe(const PendingWait& pending_wait, bool times) const {
   negotiation::Statuses statuses;
-  for (negotiation::RankStatus& status : board_.read_all(now))
+  for (negotiation::RankStatus& status : board_.read_all(clock_.real()))
     statuses.emplace(status.rank, std::move(status));
   RankSet seen;
   for (const auto& [rank, status] : statuses) seen.insert(RankSet::of(rank));
   std::string text = pending_wait.what;
   if (times) {
     const auto age =
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - pending_wait.since);
+        std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - pending_wait.since);
     text += " has not moved for " + negotiation::in_seconds(age);
   }
   text += ": it waits for ";
@@ -65,8 +60,8 @@ std::string Watch::describe(const PendingWait& pending_wait, TimePoint now, bool
   return text + negotiation::describe(pending_wait.awaited.common(seen), statuses, {}, times);
 }
 
-bool Watch::is_mine_to_report(TimePoint now) const {
-  for (const negotiation::RankStatus& status : board_.read_all(now)) {
+bool Watch::is_mine_to_report() const {
+  for (const negotiation::RankStatus& status : board_.read_all(clock_.real())) {
     const bool busy = status.pending > 0 || !status.batch.empty();
     if (status.rank < rank_ && busy && !status.silent() && !status.ended) return false;
   }

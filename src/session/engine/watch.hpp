@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "base/settings.hpp"
 #include "session/engine/status_board.hpp"
 
@@ -18,7 +19,7 @@ namespace kolo::internal::session {
 struct PendingWait {
   std::string what;    // the work that waits: `batch 7 (allreduce "x", 4.0 MB)`
   std::string tensor;  // the name of its first tensor; "": none
-  std::chrono::steady_clock::time_point since;
+  SessionClock::TimePoint since;
   RankSet awaited{};
   std::string awaits{};  // the awaited action: "to deposit piece 3"
 };
@@ -26,24 +27,19 @@ struct PendingWait {
 /// If several ranks of a host have the same wait, the lowest responsive rank reports it.
 class Watch {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = SessionClock::TimePoint;
 
-  /// `board` and `settings` outlive the object.
-  Watch(const StatusBoard& board, int rank, const Settings& settings)
-      : board_(board), rank_(rank), settings_(settings) {}
+  /// The references outlive the object.
+  Watch(const StatusBoard& board, int rank, const Settings& settings, const SessionClock& clock)
+      : board_(board), rank_(rank), settings_(settings), clock_(clock) {}
 
   /// Call this ten times a second with all waits. Warns once about each wait that lasts, and again
   /// if its description has changed. Returns the stall if a wait has lasted too long.
-  [[nodiscard]] std::optional<Failure> check(const std::vector<PendingWait>& pending_waits,
-                                             TimePoint now);
+  [[nodiscard]] std::optional<Failure> check(const std::vector<PendingWait>& pending_waits);
 
   /// The ranks for which this one has waited for at least half of `stall_shutdown`: another rank
   /// may have found the stall first.
-  [[nodiscard]] RankSet awaited_for_long(const std::vector<PendingWait>& pending_waits,
-                                         TimePoint now) const;
-
-  /// True if the rank is on the board and does not respond; see `RankStatus::silent`.
-  [[nodiscard]] bool is_silent(int rank, TimePoint now) const;
+  [[nodiscard]] RankSet awaited_for_long(const std::vector<PendingWait>& pending_waits) const;
 
  private:
   struct Warning {
@@ -51,13 +47,13 @@ class Watch {
     TimePoint at{};
   };
 
-  [[nodiscard]] std::string describe(const PendingWait& pending_wait, TimePoint now,
-                                     bool times) const;
-  [[nodiscard]] bool is_mine_to_report(TimePoint now) const;
+  [[nodiscard]] std::string describe(const PendingWait& pending_wait, bool times) const;
+  [[nodiscard]] bool is_mine_to_report() const;
 
   const StatusBoard& board_;
   int rank_;
   const Settings& settings_;
+  const SessionClock& clock_;
   std::map<std::string, Warning> warned_{};  // by `PendingWait::what`
 };
 

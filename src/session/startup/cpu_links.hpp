@@ -60,6 +60,11 @@ class CpuTransport : public transport::Transport {
     way->send(peer, std::move(message));
   }
 
+  void set_time(std::chrono::steady_clock::time_point now,
+                std::chrono::nanoseconds pause) override {
+    if (network_ != nullptr) network_->set_time(now, pause);
+  }
+
   bool poll(const Receiver& receive) override {
     bool moved = messenger_ != nullptr && messenger_->progress();
     if (memory_ != nullptr) moved |= memory_->poll(receive);

@@ -17,6 +17,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/rank_set.hpp"
+#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend::nccl {
@@ -93,11 +94,13 @@ void release_buffers(Library& library, CommState& state) {
 /// the state of a communicator without a parent.
 std::string wait_until_made(Library& library, CommState& state, CommHandle parent, State now,
                             const char* call, std::chrono::nanoseconds timeout) {
-  const auto deadline = steady_clock::now() + timeout;
+  SessionClock clock(steady_clock::now());
+  const auto deadline = clock.now() + timeout;
   CommHandle watched = parent != nullptr ? parent : state.handle;
   while (now == State::in_progress) {
     if (state.canceled) return "creation of the NCCL communicator was canceled";
-    if (steady_clock::now() >= deadline)
+    static_cast<void>(clock.advance(steady_clock::now()));
+    if (clock.now() >= deadline)
       return fmt::format("{} is not done after {} s", call,
                          std::chrono::duration<double>(timeout).count());
     std::this_thread::sleep_for(pause);

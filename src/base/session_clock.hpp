@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The time by which a rank judges others.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace kolo::internal {
+
+/// Leaves out the pauses of this process: while a batch system or a debugger has stopped it, it
+/// neither reads what others send nor sends anything, so it must not blame them for that time. One
+/// clock of a session serves everything that measures other ranks: the transport, negotiation and
+/// the periodic checks. Records, and what other processes read, have the time of the steady clock.
+class SessionClock {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// The most that one pass adds. A driver makes a pass every 0.1 s at least; what exceeds this is
+  /// a pause. On a machine with too little processor time the clock is only slow: it never stands.
+  static constexpr std::chrono::milliseconds max_step{250};
+
+  /// `real`: the time of the steady clock, here and below.
+  explicit SessionClock(TimePoint real) : real_(real) {}
+
+  /// Call it at the start of each pass, or in each turn of a loop that waits. Returns the pause
+  /// since the last call; 0: none.
+  std::chrono::nanoseconds advance(TimePoint real) {
+    const std::chrono::nanoseconds pause =
+        std::max(real - real_ - max_step, TimePoint::duration(0));
+    real_ = real;
+    paused_ += pause;
+    return pause;
+  }
+
+  [[nodiscard]] TimePoint now() const { return real_ - paused_; }
+  [[nodiscard]] TimePoint real() const { return real_; }
+  /// The time of the steady clock at which this one shows `time`, if there is no further pause.
+  [[nodiscard]] TimePoint to_real(TimePoint time) const { return time + paused_; }
+
+ private:
+  TimePoint real_;
+  std::chrono::nanoseconds paused_{};
+};
+
+}  // namespace kolo::internal
