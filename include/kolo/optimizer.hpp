@@ -29,6 +29,27 @@ class KOLO_EXPORT BackwardFailed : public Error {
 /// How the gradients of several backward passes are combined: summed or averaged.
 enum class Accumulation : std::uint8_t { sum, mean };
 
+/// The comparison of an optimizer's parameters between the ranks. Parameters that differ, because
+/// `broadcast_parameters` was not called or a rank has changed its own, train to a different model
+/// on each rank, though gradients and losses are averaged. The comparison is part of a pass that
+/// reduces gradients: if parameters differ, its call throws Mismatch on every rank of the set,
+/// naming the first parameter that differs and the ranks that differ from the first one. The
+/// gradients are reduced, and the program may continue.
+///
+/// Passes are counted from the last time that all ranks had joined: in the first pass of an epoch
+/// after a `join`, nothing is compared. Parameters of LibTorch in GPU memory are copied to the host
+/// to compare them; those of custom optimizers in GPU memory are left out.
+struct ParameterComparison {
+  /// Compare in the first pass that reduces, after construction and after `rejoin`.
+  bool at_start = true;
+  /// Also compare in every pass whose number is a multiple of this; 0: in no further pass.
+  int every = 0;
+  /// Names of parameters that may differ, such as those of layers that each rank has for itself.
+  std::vector<std::string> except{};
+
+  friend bool operator==(const ParameterComparison&, const ParameterComparison&) = default;
+};
+
 /// Options of a DistributedOptimizer. They must be equal on all ranks of the set. The optimizer's
 /// constructor throws InvalidArgument for an invalid value.
 struct DistributedOptimizerOptions {
@@ -49,11 +70,14 @@ struct DistributedOptimizerOptions {
   /// Replaces the allreduce of gradients (see `CommunicationHook`); null for none. `op` must not be
   /// adasum. Each optimizer needs its own hook.
   std::shared_ptr<CommunicationHook> hook{};
-  ProcessSet process_set{};  ///< Ranks that take part. Others step with their own gradients.
+  ProcessSet process_set{};       ///< Ranks that take part. Others step with their own gradients.
+  ParameterComparison compare{};  ///< Which parameters the ranks compare, and when.
 };
 
 /// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same
-/// order; `step()` applies them. Gradients are reduced in place.
+/// order; `step()` applies them. Gradients are reduced in place. If there is a `parameters()` that
+/// returns named tensors, always the same names in the same order, the ranks compare them
+/// (`ParameterComparison`).
 template <typename T>
 concept GradientOptimizer = requires(T& optimizer) {
   { optimizer.gradients() } -> std::convertible_to<std::vector<NamedTensor>>;
@@ -72,11 +96,12 @@ class NamedGradientReducer {
 
   /// Collective.
   KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
-                                   const DistributedOptimizerOptions& options);
+                                   const DistributedOptimizerOptions& options,
+                                   std::function<Gradients()> parameters);
   /// Collective. The constructor of a ShardedOptimizer uses it.
   KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
                                    const DistributedOptimizerOptions& options, Sharding sharding,
-                                   const Gradients& parameters);
+                                   std::function<Gradients()> parameters);
   KOLO_EXPORT NamedGradientReducer(NamedGradientReducer&&) noexcept;
   KOLO_EXPORT NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
   KOLO_EXPORT ~NamedGradientReducer();
@@ -107,6 +132,16 @@ class NamedGradientReducer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// The function that lists the optimizer's parameters; null if it has none.
+template <typename Optimizer>
+std::function<std::vector<NamedTensor>()> parameters_of(Optimizer& optimizer) {
+  if constexpr (requires {
+                  { optimizer.parameters() } -> std::convertible_to<std::vector<NamedTensor>>;
+                })
+    return [&optimizer] { return optimizer.parameters(); };
+  return nullptr;
+}
 
 }  // namespace detail
 
@@ -167,7 +202,8 @@ class DistributedOptimizer {
   explicit DistributedOptimizer(Optimizer& optimizer,
                                 const DistributedOptimizerOptions& options = {})
     requires GradientOptimizer<Optimizer>
-      : optimizer_(&optimizer), reducer_(optimizer.gradients(), options) {}
+      : optimizer_(&optimizer),
+        reducer_(optimizer.gradients(), options, detail::parameters_of(optimizer)) {}
   // clang-format on
 
   /// Declares that this gradient is complete in this backward pass. Do not touch it until `reduce`
@@ -243,5 +279,12 @@ class DistributedOptimizer {
 /// differ.
 KOLO_EXPORT void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
                                       const ProcessSet& set = {});
+
+/// Throws Mismatch on every rank of the set, naming the first tensor that differs and the ranks
+/// that differ from the first one, unless the tensors are equal on all ranks, bit for bit. Compares
+/// names, dtypes, shapes, and a hash of each tensor's bytes: two different tensors pass with a
+/// probability of 5e-10. Collective. Throws InvalidArgument for an empty or repeated name and for
+/// GPU memory. `kolo/torch.hpp` has versions for modules.
+KOLO_EXPORT void require_equal(const std::vector<NamedTensor>& tensors, const ProcessSet& set = {});
 
 }  // namespace kolo

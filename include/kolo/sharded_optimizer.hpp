@@ -75,7 +75,7 @@ class ShardedOptimizer {
                             Sharding sharding = Sharding::state_and_gradients)
     requires ShardStepper<Optimizer>
       : optimizer_(&optimizer),
-        reducer_(optimizer.gradients(), options, sharding, optimizer.parameters()) {}
+        reducer_(optimizer.gradients(), options, sharding, detail::parameters_of(optimizer)) {}
   // clang-format on
 
   /// This rank's shards, in the order of `gradients()`. Shards of small tensors may be empty.

@@ -25,7 +25,7 @@ struct AdasumVector {
   DType wire = DType::f32;
 
   AdasumVector(const BatchTensor& of, Compression compression)
-      : tensor(&of), wire(fusion::wire_type(of.dtype, compression)) {}
+      : tensor(&of), wire(fusion::wire_type(of.dtype, ReduceOp::adasum, compression)) {}
 
   [[nodiscard]] std::int64_t elements() const { return tensor->elements(); }
   [[nodiscard]] std::int64_t bytes() const { return elements() * signed_size_of(wire); }

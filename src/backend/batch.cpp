@@ -152,6 +152,7 @@ std::byte* Window::output() const {
 
 Windows::Windows(const Batch& batch, std::int64_t bytes)
     : tensors_(batch.tensors),
+      op_(batch.kind.op),
       compression_(batch.kind.compression),
       size_(static_cast<int>(batch.ranks.size())),
       bytes_(bytes) {}
@@ -165,7 +166,7 @@ bool Windows::next(Window& window) {
   }
   if (tensor_ == tensors_.size()) return false;
   const BatchTensor& tensor = *tensors_[tensor_];
-  const DType wire = fusion::wire_type(tensor.dtype, compression_);
+  const DType wire = fusion::wire_type(tensor.dtype, op_, compression_);
   window = {&tensor, wire, size_, offset_,
             std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
   offset_ += window.max_elements;

@@ -92,6 +92,7 @@ class Windows {
 
  private:
   std::span<const BatchTensor* const> tensors_;
+  ReduceOp op_;
   Compression compression_;
   int size_;
   std::int64_t bytes_;

@@ -36,7 +36,7 @@ Run run_of(void* data, std::int64_t bytes) {
 
 std::vector<Run> element_runs(const Batch& batch) {
   return runs_of(batch, [&](const BatchTensor& tensor) {
-    const DType wire = fusion::wire_type(tensor.dtype, batch.kind.compression);
+    const DType wire = fusion::wire_type(tensor.dtype, batch.kind.op, batch.kind.compression);
     return Run{{.elements = tensor.elements()}, tensor.dtype, wire};
   });
 }

@@ -39,6 +39,11 @@ inline constexpr DType last_enumerator<DType> = DType::boolean;
 [[nodiscard]] constexpr bool is_half(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
+/// An integer of at most 32 bits.
+[[nodiscard]] constexpr bool is_short_integer(DType dtype) {
+  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::u16 || dtype == DType::i16 ||
+         dtype == DType::u32 || dtype == DType::i32;
+}
 [[nodiscard]] constexpr bool is_floating(DType dtype) {
   return is_half(dtype) || dtype == DType::f32 || dtype == DType::f64;
 }

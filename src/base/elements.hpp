@@ -2,9 +2,12 @@
 // Access to elements whose type is known at run time only.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "base/dtype.hpp"
@@ -41,6 +44,17 @@ template <typename T>
     return to_float(element);
   } else {
     return element;
+  }
+}
+
+/// The integer of type `T` that is nearest to `value`.
+template <std::integral T>
+[[nodiscard]] constexpr T nearest(std::int64_t value) {
+  if constexpr (sizeof(T) < sizeof value) {
+    using Limits = std::numeric_limits<T>;
+    return static_cast<T>(std::clamp<std::int64_t>(value, Limits::min(), Limits::max()));
+  } else {
+    return static_cast<T>(value);
   }
 }
 

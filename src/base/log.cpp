@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "base/enumerators.hpp"
+#include "base/process_limits.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -51,6 +51,7 @@ std::string in_words(std::uint64_t suppressed, std::string_view kind) {
 }  // namespace
 
 void log(LogLevel level, std::string_view message) {
+  const FileSizeErrors errors;  // standard error may be a file
   the_log().logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
@@ -110,8 +111,9 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
       {"trace", "debug", "info", "warning", "error", "critical", "off"});
   static_assert(names.size() == enumerator_count<LogLevel>);
   std::string lower(text);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(lower, lower.begin(), [](char c) {  // in ASCII, whatever the locale
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
   if (lower == "fatal") return LogLevel::critical;
   const auto found = std::ranges::find(names, lower);
   if (found == names.end()) return std::nullopt;

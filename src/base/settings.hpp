@@ -97,6 +97,8 @@ struct WordSetting : SettingOf<std::string, Enumeration> {
 struct TextSetting : SettingOf<std::string, std::string> {
   std::string_view unit;
   std::string_view ignored{};  // a text that leaves the default, as an empty option does
+  // The text is a path, which is made absolute, unless it is this word.
+  std::optional<std::string_view> path_unless{};
 };
 
 /// 0 stands for no signal.
@@ -174,7 +176,7 @@ inline constexpr auto settings_table = std::to_array<Setting>({
          "fails ([how to read them](diagnosing.md#flight-records)). 0 disables recording."},
     {.name = "flight_recorder_dir",
      .type = TextSetting{&SessionOptions::flight_recorder_dir, &Settings::flight_recorder_dir,
-                         "directory"},
+                         "directory", "", "off"},
      .meaning = "Directory in which each rank writes its events at the first failure that affects "
                 "more than one operation. `off` writes none."},
     {.name = "flight_recorder_signal",
@@ -184,11 +186,11 @@ inline constexpr auto settings_table = std::to_array<Setting>({
     {.name = "timeline",
      .other_variable = "HOROVOD_TIMELINE",
      // DYNAMIC is Horovod's word for a timeline that the program starts later.
-     .type = TextSetting{&SessionOptions::timeline, &Settings::timeline, "path", "DYNAMIC"},
+     .type = TextSetting{&SessionOptions::timeline, &Settings::timeline, "path", "DYNAMIC", ""},
      .meaning = "File for a [timeline](diagnosing.md#timelines): one per rank if the path contains "
                 "`%r`, which is replaced by the rank; otherwise rank 0's only."},
     {.name = "statistics",
-     .type = TextSetting{&SessionOptions::statistics, &Settings::statistics, "path"},
+     .type = TextSetting{&SessionOptions::statistics, &Settings::statistics, "path", "", "stderr"},
      .meaning = "File for [statistics](diagnosing.md#statistics) at the end of the session, "
                 "including the times for packing, reducing and unpacking. `%r` works as for "
                 "`timeline`; `stderr` prints every rank's statistics."},

@@ -17,6 +17,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/process_limits.hpp"
 #include "diagnostics/json_text.hpp"
 #include "kolo/error.hpp"
 
@@ -97,7 +98,7 @@ void add_event(Lines& lines, const Event& event) {
 
 [[noreturn]] void refuse(const std::string& path) {
   throw InvalidArgument(
-      fmt::format("the flight record \"{}\" cannot be written: {}", path, std::strerror(errno)));
+      fmt::format("the flight record \"{}\" cannot be written: {}", path, error_text(errno)));
 }
 
 struct CloseFile {
@@ -105,6 +106,7 @@ struct CloseFile {
 };
 
 bool write_at(const std::string& path, const fmt::memory_buffer& text) {
+  const FileSizeErrors errors;
   std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "we"));
   return file != nullptr && std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
          std::fclose(file.release()) == 0;

@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "base/log.hpp"
+#include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::diagnostics {
@@ -43,10 +44,11 @@ std::string statistics_file(const std::string& path, int rank) {
 }
 
 std::string statistics_refusal(const std::string& file) {
-  return fmt::format("the statistics \"{}\" cannot be written: {}", file, std::strerror(errno));
+  return fmt::format("the statistics \"{}\" cannot be written: {}", file, error_text(errno));
 }
 
 void write_statistics(const std::string& path, int rank, const Statistics& statistics) {
+  const FileSizeErrors errors;
   if (path == "stderr") {
     std::cerr << fmt::format("[kolo rank {}] statistics\n{}", rank, to_string(statistics));
     return;

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/process_limits.hpp"
 #include "diagnostics/json_text.hpp"
 #include "kolo/error.hpp"
 
@@ -24,13 +26,20 @@ int open_file(const std::string& path) {
   return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 }
 
+// The names are exchanged at each flush, and the program may change its working directory.
+std::string absolute(const std::string& path) {
+  std::error_code unknown;
+  const auto full = std::filesystem::absolute(path, unknown);
+  return unknown ? path : full.string();
+}
+
 bool is_regular(int descriptor) {
   struct ::stat status {};
   return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 std::string refusal(const std::string& path) {
-  return fmt::format("the timeline \"{}\" cannot be written: {}", path, std::strerror(errno));
+  return fmt::format("the timeline \"{}\" cannot be written: {}", path, error_text(errno));
 }
 
 double microseconds(Clock::duration duration) {
@@ -52,7 +61,7 @@ std::string batch_arguments(const Span& span) {
 }  // namespace
 
 TimelineFile::TimelineFile(const std::string& path)
-    : path_(path), second_path_(path + '~'), shown_{open_file(path)} {
+    : path_(absolute(path)), second_path_(path_ + '~'), shown_{open_file(path_)} {
   if (shown_.descriptor < 0) throw InvalidArgument(refusal(path));
   // A pipe or a device cannot exchange names with a file.
   if (is_regular(shown_.descriptor)) second_.descriptor = open_file(second_path_);
@@ -111,6 +120,7 @@ void TimelineFile::append(File& file, std::string_view events, bool last) {
 
 /// Continues after interruptions and partial writes. The first error ends all writing.
 void TimelineFile::write(const File& file, std::string_view text, std::int64_t place) {
+  const FileSizeErrors errors;
   while (error_.empty() && !text.empty()) {
     const ::ssize_t written = ::pwrite(file.descriptor, text.data(), text.size(), place);
     if (written >= 0) {

@@ -17,12 +17,13 @@ struct Part {
   std::int64_t elements = 0;
 };
 
-/// The type in which elements of `dtype` travel: `dtype`, or a half type if f32 and f64 are
-/// compressed.
-[[nodiscard]] DType wire_type(DType dtype, Compression compression);
+/// The type in which elements of `dtype` travel in a reduction: `dtype`; a half type if f32 and f64
+/// are compressed; or i64 for averages of shorter integers, whose sums would overflow.
+[[nodiscard]] DType wire_type(DType dtype, ReduceOp op, Compression compression);
 
 /// Copies elements from one place to another. The types are the same, or one is f32 or f64 and the
-/// other f16 or bf16; a narrowing conversion rounds to nearest. Memory may lie at any address. The
+/// other f16 or bf16, or one is i64 and the other a shorter integer. A narrowing conversion yields
+/// the nearest number. Memory may lie at any address. The
 /// places must not overlap, unless both the places and the types are the same.
 void convert(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
              DType to_type);

@@ -5,17 +5,11 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <string>
-#include <system_error>
 
+#include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::node {
-
-/// The operating system's text for an error number.
-[[nodiscard]] inline std::string error_text(int error) {
-  return std::generic_category().message(error);
-}
 
 /// Throws BackendError with the failed call and the text of errno.
 [[noreturn]] inline void throw_system_error(const char* doing) {

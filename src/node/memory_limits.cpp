@@ -8,6 +8,7 @@
 #include <array>
 #include <fstream>
 #include <limits>
+#include <locale>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,16 @@ namespace {
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t unit = 4096;  // heap sizes are multiples of this
 
+/// The kernel's numbers are the same in every locale, the program's numbers may not be.
+std::ifstream open_file(const std::string& path) {
+  std::ifstream file(path);
+  file.imbue(std::locale::classic());
+  return file;
+}
+
 /// The number that follows `name` in a file of names and numbers, if there is one.
 std::optional<std::size_t> find_number(const std::string& path, std::string_view name) {
-  std::ifstream file(path);
+  std::ifstream file = open_file(path);
   std::string found;
   std::size_t number = 0;
   while (file >> found) {
@@ -33,7 +41,7 @@ std::optional<std::size_t> find_number(const std::string& path, std::string_view
 
 /// The number that a file consists of; nothing if there is no such file, or it says "max".
 std::optional<std::size_t> read_number(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file = open_file(path);
   std::size_t number = 0;
   if (file >> number) return number;
   return std::nullopt;
@@ -124,6 +132,12 @@ Groups find_groups(const std::string& root) {
   return groups;
 }
 
+std::size_t max_file_size() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
+  return limit.rlim_cur;
+}
+
 std::size_t address_space_left(const std::string& root) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
@@ -148,7 +162,7 @@ AvailableMemory available_memory(const std::string& root) {
 MemoryLimits memory_limits(const std::string& root) {
   const Groups groups = find_groups(root);
   MemoryLimits limits{find_in_meminfo(root, "MemTotal:").value_or(unlimited),
-                      address_space_left(root)};
+                      address_space_left(root), max_file_size()};
   for (const Group& group : groups.limited) limits.memory = std::min(limits.memory, group.limit);
   return limits;
 }
@@ -157,7 +171,9 @@ std::size_t heap_bytes(const MemoryLimits& limits, int ranks_of_host) {
   // The maximum where no limit is known: small in an address space of 47 bits, large for a host.
   constexpr std::size_t max_of_all = std::size_t{1} << 44;
   const std::size_t all = std::min({limits.memory, limits.address_space / 2, max_of_all});
-  return std::max(all / static_cast<std::size_t>(ranks_of_host) / unit * unit, unit);
+  const std::size_t each =
+      std::min(all / static_cast<std::size_t>(ranks_of_host), limits.file_size);
+  return std::max(each / unit * unit, unit);
 }
 
 }  // namespace kolo::internal::node

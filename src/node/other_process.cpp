@@ -55,10 +55,9 @@ std::array<char, 64> path_of_process(pid_t process) noexcept {
 
 [[noreturn]] void throw_not_seen(int error) {
   if (error == EMFILE || error == ENFILE)
-    throw BackendError(fmt::format(
-        "no file descriptor is left for the process of another rank of this host: {}. Raise the "
-        "limit{}",
-        error_text(error), error == EMFILE ? " of open files, `ulimit -n`" : ", fs.file-max"));
+    throw BackendError(
+        fmt::format("no file descriptor is left for the process of another rank of this host: {}{}",
+                    error_text(error), error == EMFILE ? "" : ". Raise the limit fs.file-max"));
   throw BackendError(
       "the process of another rank of this host cannot be seen: it may be in another PID "
       "namespace, or /proc may not be mounted. Start the containers of a host with one PID "

@@ -92,6 +92,7 @@ std::string no_memory(std::size_t bytes, int error) {
 
 SharedMemory SharedMemory::create_sparse(std::size_t bytes, InChild in_child) {
   FileDescriptor fd = create_file();
+  const FileSizeErrors errors;
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     throw_system_error("ftruncate of a shared segment");
   // The seals keep other processes from shrinking the file, which would make mapped pages fault.
@@ -116,6 +117,7 @@ bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
   // The work is divided into chunks: before Linux 5.16, any signal ends the call and undoes what it
   // has done, so a profiler's signals could keep a long call from ever finishing.
   constexpr std::size_t max_chunk = std::size_t{16} << 20;
+  const FileSizeErrors errors;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t chunk = std::min(bytes - done, max_chunk);
     if (::fallocate(fd_.get(), 0, static_cast<off_t>(offset + done), static_cast<off_t>(chunk)) ==

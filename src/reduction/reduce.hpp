@@ -17,7 +17,8 @@ struct Arithmetic {
   double prescale = 1.0;
   double postscale = 1.0;
   std::int64_t divisor = 1;
-  std::optional<DType> result{};  // output type other than `dtype`: f32 or f64, for f16 and bf16
+  // Output type other than `dtype`: f32 or f64 for f16 and bf16, a shorter integer for i64.
+  std::optional<DType> result{};
 };
 
 using Inputs = std::span<const std::byte* const>;
@@ -32,9 +33,9 @@ void check_arithmetic(ReduceOp op, DType dtype);
 /// f16 and bf16 are computed in f32 and rounded once. Without a postscale, f32 and f64 are divided
 /// by the divisor; with a postscale, they are multiplied by postscale / divisor. A NaN in any input
 /// gives NaN. Sums and products of integers wrap; their scales are applied in double and truncated
-/// toward zero, to the nearest value of the type; their division is in 64 bits (u64: in double) and
-/// truncated. Booleans have neither scales nor divisors. Throws InvalidArgument as
-/// `check_arithmetic` does.
+/// toward zero, to the nearest value of the type; their division is in 64 bits and truncated.
+/// A result beyond the range of a shorter output type becomes the nearest in range. Booleans have
+/// neither scales nor divisors. Throws InvalidArgument as `check_arithmetic` does.
 void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, std::byte* output);
 
 using Outputs = std::span<std::byte* const>;

@@ -125,15 +125,20 @@ Combine<T> make_combine(const Arithmetic& arithmetic, Inputs inputs) {
   return made;
 }
 
-/// `Result` is T or, for half types, f32 or f64.
+/// `Result` is T or, for half types, f32 or f64, or, for i64, a shorter integer.
 template <typename T, typename Result>
 Finish<T> make_finish(const Arithmetic& arithmetic) {
   Finish<T> made;
   with_scaling<Computed<T>>(arithmetic.divisor, arithmetic.postscale, [&](auto scaled) {
     made = [=](const Block<T>& acc, std::int64_t count, std::byte* to) {
       const Computed<T>* const from = acc.data();
-      for (std::int64_t i = 0; i < count; ++i)
-        store<Result>(to, i, rounded<Result>(scaled(from[i])));
+      for (std::int64_t i = 0; i < count; ++i) {
+        if constexpr (std::integral<Result> && !std::same_as<T, Result>) {
+          store<Result>(to, i, nearest<Result>(scaled(from[i])));
+        } else {
+          store<Result>(to, i, rounded<Result>(scaled(from[i])));
+        }
+      }
     };
   });
   return made;
@@ -167,6 +172,10 @@ void reduce_scalar(const Arithmetic& arithmetic, Inputs inputs, std::int64_t ele
   if (arithmetic.dtype == DType::boolean)
     return reduce_booleans(arithmetic.op, inputs, elements, output);
   const DType result = arithmetic.result.value_or(arithmetic.dtype);
+  if (result != arithmetic.dtype && arithmetic.dtype == DType::i64)
+    return visit_integer(result, [&](auto type) {
+      reduce_as<std::int64_t, decltype(type)>(arithmetic, inputs, elements, output);
+    });
   visit_integer(arithmetic.dtype, [&](auto type) {
     reduce_as<decltype(type)>(arithmetic, inputs, elements, output);
   });

@@ -270,17 +270,17 @@ bool reduce_vectors(const Arithmetic& arithmetic, Inputs inputs, std::int64_t el
                     std::byte* output) {
   const Work work{arithmetic, inputs, elements, output};
   const DType result = arithmetic.result.value_or(arithmetic.dtype);
-  const bool widens = result != arithmetic.dtype;
+  const bool converts = result != arithmetic.dtype;
   switch (arithmetic.dtype) {
     case DType::f32: return reduce_as<formats::PlainFormat<float>>(work);
     case DType::f64: return reduce_as<formats::PlainFormat<double>>(work);
     case DType::f16:
-      if (widens) return widen<formats::ExactF16Format>(work, result);
+      if (converts) return widen<formats::ExactF16Format>(work, result);
       return reduce_as<formats::QuietF16Format>(work);
     case DType::bf16:
-      if (widens) return widen<formats::BF16Format>(work, result);
+      if (converts) return widen<formats::BF16Format>(work, result);
       return reduce_as<formats::SplitBF16Format>(work);
-    default: return reduce_integers(work);
+    default: return !converts && reduce_integers(work);
   }
 }
 

@@ -78,8 +78,8 @@ void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
 /// truncates to the same integer, and unlike an integer division it vectorizes.
 template <std::integral T>
 [[nodiscard]] constexpr T quotient(T value, std::int64_t divisor) {
-  if constexpr (std::is_same_v<T, std::int64_t>) {
-    return value / divisor;
+  if constexpr (sizeof(T) == sizeof divisor) {
+    return value / static_cast<T>(divisor);
   } else {
     return truncate<T>(static_cast<double>(value) / static_cast<double>(divisor));
   }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <utility>
@@ -48,9 +47,8 @@ std::string to_hex(const Secret& secret) {
 
 Secret secret_from_hex(const std::string& text) {
   Secret secret{};
-  const bool is_hex = text.size() == 2 * secret.size() && std::ranges::all_of(text, [](char c) {
-                        return std::isxdigit(static_cast<unsigned char>(c)) != 0;
-                      });
+  const bool is_hex = text.size() == 2 * secret.size() &&
+                      text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
   if (!is_hex)
     throw InvalidArgument(fmt::format("the secret has {} characters, not {} hex digits",
                                       text.size(), 2 * secret.size()));

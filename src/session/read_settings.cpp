@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 
 #include "base/format.hpp"
 #include "diagnostics/record_signal.hpp"
@@ -103,6 +105,14 @@ void set(Settings& settings, const TextSetting& type, const Source& source) {
   if (!source.text.empty() && source.text != type.ignored) settings.*type.value = source.text;
 }
 
+/// The program may change its working directory during the session.
+void resolve(Settings& settings, const TextSetting& type) {
+  std::string& text = settings.*type.value;
+  if (!type.path_unless || text.empty() || text == *type.path_unless) return;
+  std::error_code unknown;  // the working directory may have been removed: the path stays as it is
+  if (const auto path = std::filesystem::absolute(text, unknown); !unknown) text = path.string();
+}
+
 void set(Settings& settings, const SignalSetting& type, const Source& source) {
   if (source.text.empty()) return;
   const std::optional<int> signal = diagnostics::parse_signal(source.text);
@@ -150,6 +160,8 @@ Settings read_settings(const SessionOptions& options) {
   Settings settings;
   for (const Setting& setting : settings_table)
     std::visit([&](const auto& type) { read(settings, setting, type, options); }, setting.type);
+  for (const Setting& setting : settings_table)
+    if (const auto* text = std::get_if<TextSetting>(&setting.type)) resolve(settings, *text);
   return settings;
 }
 

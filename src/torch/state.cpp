@@ -26,6 +26,7 @@
 #include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
+#include "training/parameter_hashes.hpp"
 
 namespace kolo {
 
@@ -197,6 +198,27 @@ void broadcast_parameters(const NamedParameters& tensors, int root, const Proces
     if (!broadcast.contiguous.is_same(broadcast.tensor))
       broadcast.tensor.copy_(broadcast.contiguous);
   }
+}
+
+void require_equal(const NamedParameters& tensors, const ProcessSet& set) {
+  std::vector<Item> items;
+  std::vector<ParameterHash> hashes;
+  for (const auto& [name, tensor] : tensors) {
+    items.push_back({name, describe(tensor)});
+    hashes.push_back({name, hash_of(tensor)});
+  }
+  require_agreement("kolo.require_equal.tensors", "The tensors", items, set);
+  require_equal_hashes(hashes, set);
+}
+
+void require_equal(const ModuleTensors& tensors, const ProcessSet& set) {
+  require_equal(tensors.pairs(), set);
+}
+
+void require_equal(const ::torch::nn::Module& module, const ProcessSet& set) {
+  NamedParameters tensors = module.named_parameters().pairs();
+  for (auto& buffer : module.named_buffers().pairs()) tensors.push_back(std::move(buffer));
+  require_equal(tensors, set);
 }
 
 void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {

@@ -16,6 +16,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "torch/gpu_stream.hpp"
+#include "training/parameter_hashes.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -131,6 +132,16 @@ GatherGroup gather_group(const std::vector<::torch::Tensor>& tensors,
 
 void mark_changed(const ::torch::Tensor& tensor) {
   if (!tensor.is_inference()) ::torch::autograd::impl::bump_version(tensor);
+}
+
+std::uint64_t hash_of(const ::torch::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  if (tensor.layout() == at::kSparse) {
+    const ::torch::Tensor coalesced = tensor.coalesce();
+    return hash_of(coalesced.indices()) ^ hash_of(coalesced.values());
+  }
+  const ::torch::Tensor on_host = tensor.detach().cpu().contiguous();
+  return hash_of({static_cast<const std::byte*>(on_host.data_ptr()), on_host.nbytes()});
 }
 
 bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b) {

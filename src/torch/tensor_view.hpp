@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,10 @@ struct GatherGroup {
 /// Tells LibTorch that Kolo has written to a tensor, which LibTorch does not notice by itself. A
 /// backward that still needs the old elements then fails instead of using the new ones.
 void mark_changed(const ::torch::Tensor& tensor);
+
+/// The hash of the elements in row-major order. Copies a tensor on a GPU to the host, which waits
+/// for the GPU.
+[[nodiscard]] std::uint64_t hash_of(const ::torch::Tensor& tensor);
 
 /// True if both tensors have the same dtype and shape, and the same order of elements in memory,
 /// without gaps.

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "training/bytes.hpp"
@@ -64,6 +65,7 @@ std::int64_t now_ns() {
 
 // Writes the line in one call, so that the lines of several processes do not interleave.
 void print(const std::string& text) {
+  const FileSizeErrors errors;  // standard error may be a file
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }

@@ -140,13 +140,13 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
   if (connecting.error == 0)
     connected(call, attempt);
   else if (!attempt.connecting)
-    fail(call, attempt, node::error_text(connecting.error));
+    fail(call, attempt, error_text(connecting.error));
 }
 
 void PeerConnector::connected(Call& call, Attempt& attempt) {
   attempt.connecting = false;
   disable_delay(attempt.socket.get());
-  if (!send(attempt, attempt.handshake->begin())) fail(call, attempt, node::error_text(errno));
+  if (!send(attempt, attempt.handshake->begin())) fail(call, attempt, error_text(errno));
 }
 
 void PeerConnector::fail(Call& call, Attempt& attempt, const std::string& why) {
@@ -161,7 +161,7 @@ void PeerConnector::advance(Call& call, Attempt& attempt) {
   if (attempt.connecting) {
     const auto error = end_of_connecting(attempt.socket.get(), nanoseconds(0));
     if (!error) return;
-    return *error == 0 ? connected(call, attempt) : fail(call, attempt, node::error_text(*error));
+    return *error == 0 ? connected(call, attempt) : fail(call, attempt, error_text(*error));
   }
   if (!receive(attempt)) {
     if (attempt.over) fail(call, attempt, "it hung up");
@@ -169,7 +169,7 @@ void PeerConnector::advance(Call& call, Attempt& attempt) {
   }
   const auto reply = attempt.handshake->answer(attempt.received);
   if (!reply) return fail(call, attempt, "another process answers");
-  if (!send(attempt, *reply)) return fail(call, attempt, node::error_text(errno));
+  if (!send(attempt, *reply)) return fail(call, attempt, error_text(errno));
   connections_.push_back({call.callee.rank, std::move(attempt.socket)});
   attempt.over = true;
   call.done = true;

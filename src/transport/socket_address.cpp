@@ -111,7 +111,7 @@ std::string to_string(const SocketAddress& address) {
 
 std::vector<Interface> list_interfaces() {
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) throw BackendError("getifaddrs: " + node::error_text(errno));
+  if (::getifaddrs(&first) != 0) throw BackendError("getifaddrs: " + error_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
   std::vector<Interface> interfaces;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {

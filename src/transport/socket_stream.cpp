@@ -65,7 +65,7 @@ bool SocketStream::write_first() {
     return true;
   }
   if (errno == EINTR) return true;
-  if (!would_block(errno)) send_error_ = node::error_text(errno);
+  if (!would_block(errno)) send_error_ = error_text(errno);
   return false;
 }
 
@@ -76,7 +76,7 @@ std::size_t SocketStream::receive(std::span<std::byte> room) {
   while (bytes < 0 && errno == EINTR);
   if (bytes > 0) return static_cast<std::size_t>(bytes);
   if (bytes < 0 && would_block(errno)) return 0;
-  if (bytes < 0) receive_error_ = node::error_text(errno);
+  if (bytes < 0) receive_error_ = error_text(errno);
   close();
   return 0;
 }

@@ -124,7 +124,7 @@ node::FileDescriptor listen_at(const Endpoint& endpoint) {
     error = errno;
   }
   throw BackendError(
-      fmt::format("cannot listen on {}: {}", to_string(endpoint), node::error_text(error)));
+      fmt::format("cannot listen on {}: {}", to_string(endpoint), error_text(error)));
 }
 
 SocketAddress address_of(int socket) {
@@ -173,7 +173,7 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, nanoseconds timeout,
   } while (left() > milliseconds(0));
   throw BackendError(fmt::format(
       "no connection to the rendezvous server at {} within {} s: {}", to_string(endpoint),
-      std::chrono::duration<double>(timeout).count(), node::error_text(error)));
+      std::chrono::duration<double>(timeout).count(), error_text(error)));
 }
 
 node::FileDescriptor accept_connection(int listener) {

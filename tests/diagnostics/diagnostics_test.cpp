@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/file_size_limit.hpp"
 #include "../support/world.hpp"
 #include "kolo/kolo.hpp"
 #include "trace.hpp"
@@ -152,6 +153,33 @@ TEST_F(Diagnostics, StatisticsThatCannotBeWrittenAreRefusedOnAllRanks) {
     EXPECT_THAT(error.what(), HasSubstr("rank " + me + ": the statistics \"/no/such/directory/s-" +
                                         me + ".txt\" cannot be written: No such file"));
   }
+}
+
+TEST_F(Diagnostics, RelativePathsAreThoseOfTheStart) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory_);
+  std::string record;
+  {
+    const Session session(
+        {.flight_recorder_dir = ".", .timeline = "t-%r.json", .statistics = "s-%r.txt"});
+    std::filesystem::current_path("/");
+    step();
+    record = write_flight_record();
+  }
+  std::filesystem::current_path(before);
+  const std::string me = std::to_string(world_rank_);
+  EXPECT_EQ(check_trace(read_trace(path("t-" + me + ".json"))), "");
+  EXPECT_FALSE(std::filesystem::exists(path("t-" + me + ".json~")));
+  EXPECT_GT(std::filesystem::file_size(path("s-" + me + ".txt")), 0U);
+  EXPECT_EQ(std::filesystem::path(record).parent_path().lexically_normal(),
+            (directory_ / "").lexically_normal().parent_path());
+}
+
+TEST_F(Diagnostics, StatisticsBeyondTheLimitOfFilesAreNotWritten) {
+  const Session session({.statistics = path("s-%r.txt")});
+  step();
+  const FileSizeLimit limit(16);
+  shutdown();
 }
 
 TEST_F(Diagnostics, StatisticsCountWhatWasDone) {

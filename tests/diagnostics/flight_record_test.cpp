@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/file_size_limit.hpp"
 #include "diagnostics/json_text.hpp"
 #include "diagnostics/record_signal.hpp"
 #include "diagnostics/recorder.hpp"
@@ -85,6 +86,19 @@ TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
 TEST(FlightRecord, IsRefusedWhereNothingCanBeWritten) {
   const Recorder recorder({.flight_recorder = 3});
   EXPECT_THROW((void)recorder.write("/no/such/directory/record", "", {}), InvalidArgument);
+}
+
+TEST(FlightRecord, BeyondTheLimitOfFilesIsRefused) {
+  const std::string path = temporary("limited");
+  const Recorder recorder({.flight_recorder = 3});
+  const FileSizeLimit limit(16);
+  try {
+    static_cast<void>(recorder.write(path, "", {}));
+    FAIL() << "not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("RLIMIT_FSIZE of this process is 16 bytes"));
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(FlightRecord, IsWrittenThroughALinkThatStays) {

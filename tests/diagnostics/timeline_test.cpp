@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "../support/file_size_limit.hpp"
 #include "diagnostics/recorder.hpp"
 #include "diagnostics/timeline_file.hpp"
 #include "kolo/error.hpp"
@@ -96,6 +97,30 @@ TEST_F(TimelineTest, ShowsOperationsBatchesAndPhases) {
   EXPECT_EQ(negotiated.at("pid"), 2);
   const auto batch = find_events(trace, "B", "batch 7").front();
   EXPECT_EQ(batch.at("args").at("operations"), 2);
+}
+
+TEST_F(TimelineTest, EndsAtTheLimitOfFiles) {
+  TimelineFile file(path_);
+  const FileSizeLimit limit(4096);
+  file.add('"' + std::string(5000, 'x') + '"');
+  file.flush();
+  EXPECT_THAT(file.error(), HasSubstr("RLIMIT_FSIZE of this process is 4096 bytes"));
+}
+
+TEST_F(TimelineTest, StaysWhereItBegan) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(testing::TempDir());
+  TimelineFile file(std::filesystem::path(path_).filename());
+  std::filesystem::current_path("/");
+  for (int i = 0; i < 4; ++i) {
+    file.add("{}");
+    file.flush();
+  }
+  file.finish();
+  EXPECT_EQ(file.error(), "");
+  EXPECT_THAT(read_trace(path_), SizeIs(4));
+  EXPECT_FALSE(std::filesystem::exists(path_ + '~'));
+  std::filesystem::current_path(before);
 }
 
 TEST_F(TimelineTest, BatchesThatOverlapHaveTracksOfTheirOwn) {

@@ -9,9 +9,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../rendezvous/jobs.sh"
 source "$here/../rendezvous/namespaces.sh"
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
-# The lease ends the sessions of those that are left: their sockets wait for ever.
+# The lease ends the sessions of those that are left: their sockets wait for ever. It is long: on a
+# loaded machine, an agent may get no processor for seconds, and would be lost too early.
 export KOLO_PEER_TIMEOUT=0
-job=("$kolorun" -np 4 --min-np 2 --lease 2 --cooldown 0.2:1 --rendezvous 10.213.78.1:4711 --slots 2
+job=("$kolorun" -np 4 --min-np 2 --lease 10 --cooldown 0.2:1 --rendezvous 10.213.78.1:4711 --slots 2
   --secret-file secret -v "$rank_program" "$work" epochs=1000000 pause_ms=2
   load_for=1)
 "${on_first[@]}" "${job[@]}" >first.log 2>&1 </dev/null &

@@ -23,15 +23,40 @@ constexpr DType all_dtypes[] = {DType::u8,  DType::i8,  DType::u16,    DType::i1
                                 DType::f32, DType::f64, DType::boolean};
 
 TEST(WireType, IsTheTensorsOwnWithoutCompression) {
-  for (const DType dtype : all_dtypes) EXPECT_EQ(wire_type(dtype, Compression::none), dtype);
+  for (const DType dtype : all_dtypes)
+    EXPECT_EQ(wire_type(dtype, ReduceOp::sum, Compression::none), dtype);
 }
 
 TEST(WireType, CompressesF32AndF64Only) {
   for (const DType dtype : all_dtypes) {
     const bool compressible = dtype == DType::f32 || dtype == DType::f64;
-    EXPECT_EQ(wire_type(dtype, Compression::fp16), compressible ? DType::f16 : dtype);
-    EXPECT_EQ(wire_type(dtype, Compression::bf16), compressible ? DType::bf16 : dtype);
+    EXPECT_EQ(wire_type(dtype, ReduceOp::sum, Compression::fp16),
+              compressible ? DType::f16 : dtype);
+    EXPECT_EQ(wire_type(dtype, ReduceOp::sum, Compression::bf16),
+              compressible ? DType::bf16 : dtype);
   }
+}
+
+TEST(WireType, WidensAveragesOfShortIntegers) {
+  for (const DType dtype : all_dtypes) {
+    const bool is_short = !is_floating(dtype) && dtype != DType::boolean && size_of(dtype) < 8;
+    EXPECT_EQ(wire_type(dtype, ReduceOp::average, Compression::fp16),
+              is_short ? DType::i64 : wire_type(dtype, ReduceOp::sum, Compression::fp16));
+  }
+}
+
+TEST(Convert, IntegersToI64AndToTheNearest) {
+  const std::vector<std::int8_t> few{-128, -1, 0, 127};
+  std::vector<std::int64_t> wide(4);
+  convert(bytes_of(few.data()), DType::i8, 4, bytes_of(wide.data()), DType::i64);
+  EXPECT_THAT(wide, ElementsAre(-128, -1, 0, 127));
+  wide = {-129, -1, 256, std::numeric_limits<std::int64_t>::max()};
+  std::vector<std::int8_t> back(4);
+  convert(bytes_of(wide.data()), DType::i64, 4, bytes_of(back.data()), DType::i8);
+  EXPECT_THAT(back, ElementsAre(-128, -1, 127, 127));
+  std::vector<std::uint32_t> natural(4);
+  convert(bytes_of(wide.data()), DType::i64, 4, bytes_of(natural.data()), DType::u32);
+  EXPECT_THAT(natural, ElementsAre(0U, 0U, 256U, 0xffffffffU));
 }
 
 TEST(Convert, ToTheSameTypeChangesNoBit) {

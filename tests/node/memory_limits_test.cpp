@@ -13,6 +13,8 @@
 #include <limits>
 #include <string>
 
+#include "../support/file_size_limit.hpp"
+
 namespace kolo::internal::node {
 namespace {
 
@@ -143,6 +145,12 @@ TEST_F(MemoryLimitsTest, TheAddressSpaceIsWhatIsLeftOfItsLimit) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(HeapBytes, IsAtMostTheLimitOfFiles) {
+  EXPECT_EQ(heap_bytes({1024 * mib, unlimited, 5 * mib + 1}, 1), 5 * mib);
+  const FileSizeLimit limit(7 * mib);
+  EXPECT_EQ(memory_limits().file_size, 7 * mib);
 }
 
 TEST(HeapBytes, OfAllRanksFitIntoMemoryAndAddressSpace) {

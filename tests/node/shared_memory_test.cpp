@@ -12,6 +12,7 @@
 #include <limits>
 #include <utility>
 
+#include "../support/file_size_limit.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::node {
@@ -27,6 +28,16 @@ TEST(SharedMemory, IsZerosAtFirst) {
   const SharedMemory memory = SharedMemory::create(bytes);
   ASSERT_EQ(memory.size(), bytes);
   EXPECT_EQ(std::count(memory.data(), memory.data() + bytes, std::byte{0}), std::ptrdiff_t{bytes});
+}
+
+TEST(SharedMemory, BeyondTheLimitOfFilesIsAnError) {
+  const FileSizeLimit limit(4096);
+  try {
+    static_cast<void>(SharedMemory::create(bytes));
+    FAIL() << "no error";
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("RLIMIT_FSIZE of this process is 4096 bytes"));
+  }
 }
 
 TEST(SharedMemory, IsSeenByAllWhoMapIt) {

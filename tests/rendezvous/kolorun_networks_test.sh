@@ -44,7 +44,9 @@ expect "a failure" 3 'rank 3 .* on second.*it has ended with status 3' \
 ends "a failure" "$other" 3 second.log
 meets "a failure" second.log '^kolorun: rank 3 .*status 3'
 # The cable is pulled: the far processes end by themselves, the near ones go on. Then it is put back.
-elastic=(-np 4 --min-np 2 --lease 2 --cooldown 0.2:1 -v "${two[@]}" "$rank_program" 1000000000)
+# The lease is long: on a loaded machine, an agent may get no processor for seconds, and would be
+# lost before the cable is pulled.
+elastic=(-np 4 --min-np 2 --lease 10 --cooldown 0.2:1 -v "${two[@]}" "$rank_program" 1000000000)
 "${on_first[@]}" "$kolorun" "${elastic[@]}" >first.log 2>&1 </dev/null &
 near=$!
 "${on_second[@]}" "$kolorun" "${elastic[@]}" >second.log 2>&1 </dev/null &
@@ -56,7 +58,7 @@ done)
 (($(wc -w <<<"$processes") == 2)) || fail "a cable: processes $processes"
 cut_cable
 meets "a cable that is pulled" first.log '^generation 2: rank 1 of 2, commit [1-9]'
-meets "a cable that is pulled" second.log 'the rendezvous server at 10.213.78.1:4711 sent nothing for [12]\.[0-9] s'
+meets "a cable that is pulled" second.log 'the rendezvous server at 10.213.78.1:4711 sent nothing for [0-9.]+ s'
 gone "a cable that is pulled" $processes
 mend_cable
 meets "a cable that is put back" first.log '^generation 3: rank 0 of 4, commit [1-9]'

@@ -54,6 +54,37 @@ TYPED_TEST(AllreduceScalesIntegers, InDoubleAndTruncates) {
   EXPECT_THAT(values_of(tensor), Each(8.0));
 }
 
+TYPED_TEST(AllreduceScalesIntegers, AveragesDoNotOverflow) {
+  using Limits = std::numeric_limits<TypeParam>;
+  // Sums of 64-bit integers wrap around.
+  const auto divisor = static_cast<TypeParam>(sizeof(TypeParam) == 8 ? 64 : 1);
+  const auto highest = static_cast<TypeParam>(Limits::max() / divisor);
+  const auto lowest = static_cast<TypeParam>(Limits::min() / divisor);
+  for (const std::size_t elements : {1U, 33U, 70000U}) {
+    std::vector<TypeParam> high(elements, highest);
+    std::vector<TypeParam> low(elements, lowest);
+    std::vector<TypeParam> near(elements, highest);
+    if (this->me_ == 0)
+      near.assign(elements, static_cast<TypeParam>(highest - static_cast<TypeParam>(this->n_)));
+    grouped_allreduce({high, low});
+    allreduce(near);
+    EXPECT_THAT(high, Each(highest));
+    EXPECT_THAT(low, Each(lowest));
+    EXPECT_THAT(near, Each(static_cast<TypeParam>(highest - 1)));
+    const std::vector<TypeParam> input(elements, highest);
+    std::vector<TypeParam> output(static_cast<std::size_t>(
+        reducescatter_rows(static_cast<std::int64_t>(elements), this->me_, this->n_)));
+    reducescatter(input, output);
+    EXPECT_THAT(output, Each(highest));
+  }
+  // A scaled average beyond the range becomes the nearest number in range.
+  std::vector<TypeParam> scaled(5, Limits::max());
+  if (sizeof(TypeParam) < 8) {
+    allreduce(scaled, {.postscale = 3.0});
+    EXPECT_THAT(scaled, Each(Limits::max()));
+  }
+}
+
 template <typename T>
 class AllreduceTruncates : public WithSession {};
 TYPED_TEST_SUITE(AllreduceTruncates, SignedIntegers);

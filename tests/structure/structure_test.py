@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/structure.py on small trees."""
+"""Tests of tools/structure.py and tools/locales.py on small trees."""
 
 import pathlib
 import shutil
@@ -165,6 +165,36 @@ class Measure(unittest.TestCase):
         text = "namespace a {\n\nint f(int x,\n      int y) {\n  if (x) {\n    return 1;\n  }\n  return y;\n}\n\n}  // namespace a\n"
         self.assertEqual([found[:3] for found in structure.functions(tree({"src/base/f.cpp": text}))],
                          [(7, "src/base/f.cpp", 3)])
+
+
+class Locales(unittest.TestCase):
+    """What depends on the program's locale."""
+
+    LINES = {
+        "std::ostringstream text;": True,
+        "// std::ostringstream text;": False,
+        "double x = std::stod(text);": True,
+        "int x = std::stoi(text);": False,
+        "std::printf(\"%d %5.2f\", 1, x);": True,
+        "std::snprintf(path, 9, \"/proc/%d\", 1);": False,
+        "fmt::format(\"{:L}\", x);": True,
+        "fmt::format(\"{:.2f}\", x);": False,
+        "if (std::isalnum(c)) return;": True,
+        "while (file >> number) ++n;  std::ifstream file;": True,
+        "std::ifstream file; file.imbue(std::locale::classic()); file >> number;": False,
+    }
+
+    def test_are_not_used(self):
+        script = SCRIPT.with_name("locales.py")
+        done = subprocess.run([sys.executable, str(script)], check=False, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for line, depends in self.LINES.items():
+            with tempfile.TemporaryDirectory() as name:
+                path = pathlib.Path(name) / "src/base/text.cpp"
+                path.parent.mkdir(parents=True)
+                path.write_text(line + "\n", encoding="utf-8")
+                done = subprocess.run([sys.executable, str(script), name], check=False, capture_output=True)
+                self.assertEqual(done.returncode, int(depends), line)
 
 
 class Program(unittest.TestCase):

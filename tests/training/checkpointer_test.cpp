@@ -53,6 +53,19 @@ TEST_F(Checkpoints, WithPartsThatOneRankCannotSaveAreRefusedOnEveryRank) {
   EXPECT_EQ(checkpoints.load_latest()->step, 8);
 }
 
+TEST_F(Checkpoints, StayInTheDirectoryOfTheStart) {
+  const fs::path before = fs::current_path();
+  CheckpointerOptions options = keeping(2);
+  if (me_ == 0) fs::current_path(options.directory.parent_path());
+  if (me_ == 0) options.directory = options.directory.filename();
+  Checkpointer checkpoints(options);
+  fs::current_path("/");
+  checkpoints.save(7, parts(7));
+  EXPECT_THAT(steps(), ElementsAre(7));
+  EXPECT_EQ(checkpoints.load_latest()->step, 7);
+  fs::current_path(before);
+}
+
 TEST_F(Checkpoints, DoNotHaveTensorsOfAReservedName) {
   Checkpointer checkpoints(keeping(2));
   checkpoints.save(7, parts(7));

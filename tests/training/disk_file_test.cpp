@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/checkpoint/disk_file.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "../support/file_size_limit.hpp"
 #include "scratch_directory.hpp"
 
 namespace kolo::internal {
@@ -31,6 +33,20 @@ TEST(DiskFile, TwoWritersOfOnePathDoNotMix) {
   });
   EXPECT_EQ(text_of(path), "the first");
   EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1);
+}
+
+TEST(DiskFile, BeyondTheLimitOfTheProcessIsAnError) {
+  const testing_support::ScratchDirectory directory;
+  const fs::path path = directory.path() / "file";
+  const FileSizeLimit limit(4096);
+  try {
+    write_file(path, "checkpoint", [](File& file) { file.write(std::string(5000, 'x')); });
+    FAIL() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.fault(), CheckpointFault::io);
+    EXPECT_THAT(error.what(), testing::HasSubstr("RLIMIT_FSIZE of this process is 4096 bytes"));
+  }
+  EXPECT_TRUE(fs::is_empty(directory.path()));
 }
 
 }  // namespace

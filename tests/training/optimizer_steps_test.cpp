@@ -295,7 +295,7 @@ TEST_F(OptimizerSteps, ANameThatIsTooLongForItsOperationIsRefusedAtOnce) {
   const std::string name(std::size_t{64} << 10, 'x');
   double gradient = me_ + 1.0;
   const auto construct = [&](const std::string& given) {
-    return detail::NamedGradientReducer({{given, gradient}}, {});
+    return detail::NamedGradientReducer({{given, gradient}}, {}, nullptr);
   };
   const auto error = thrown_by<InvalidArgument>([&] { (void)construct(name); });
   EXPECT_EQ(error.tensor(), name);
@@ -314,13 +314,13 @@ TEST_F(OptimizerSteps, GradientsThatShareMemoryAreRefused) {
     EXPECT_EQ(error.tensor(), "b");
     EXPECT_THAT(error.what(), HasSubstr("'a' and 'b' share memory"));
   };
-  refuse([&] { (void)detail::NamedGradientReducer({{"a", tied}, {"b", tied}}, {}); });
+  refuse([&] { (void)detail::NamedGradientReducer({{"a", tied}, {"b", tied}}, {}, nullptr); });
   refuse([&] {
-    (void)detail::NamedGradientReducer({{"a", all.last(3)}, {"b", all.first(4)}},
-                                       {.num_groups = 1});
+    (void)detail::NamedGradientReducer({{"a", all.last(3)}, {"b", all.first(4)}}, {.num_groups = 1},
+                                       nullptr);
   });
   // Parts of one array are no overlap.
-  detail::NamedGradientReducer reducer({{"a", all.last(3)}, {"b", all.first(3)}}, {});
+  detail::NamedGradientReducer reducer({{"a", all.last(3)}, {"b", all.first(3)}}, {}, nullptr);
   refuse([&] { reducer.synchronize({{"a", all.last(3)}, {"b", all.subspan(3)}}); });
   reducer.synchronize({{"a", all.last(3)}, {"b", all.first(3)}});
   EXPECT_THAT(tied, Each(mean_));
@@ -330,7 +330,7 @@ TEST_F(OptimizerSteps, AGradientMayBeNamedAsAGroup) {
   std::vector<double> values(3, me_ + 1.0);
   const std::vector<NamedTensor> gradients{
       {"(group 0)", values[0]}, {"b", values[1]}, {"c", values[2]}};
-  detail::NamedGradientReducer reducer(gradients, {.groups = {{"b", "c"}}});
+  detail::NamedGradientReducer reducer(gradients, {.groups = {{"b", "c"}}}, nullptr);
   reducer.synchronize(gradients);
   EXPECT_THAT(values, Each(mean_));
 }

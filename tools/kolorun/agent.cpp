@@ -53,6 +53,7 @@ node::FileDescriptor open_signals() {
   }
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // writing then fails with EFBIG, and output is lost
   return node::FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "agent.hpp"
+#include "base/process_limits.hpp"
 #include "child.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
@@ -25,7 +26,7 @@ node::FileDescriptor open_file(const std::string& path) {
   node::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.valid())
     throw std::runtime_error(
-        fmt::format("'{}' cannot be written: {}", path, std::generic_category().message(errno)));
+        fmt::format("'{}' cannot be written: {}", path, kolo::internal::error_text(errno)));
   return file;
 }
 

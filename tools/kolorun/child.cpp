@@ -16,6 +16,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/process_limits.hpp"
+
 namespace kolorun {
 namespace {
 
@@ -55,6 +57,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
   if (limit_of_children.rlim_max != 0) ::setrlimit(RLIMIT_NOFILE, &limit_of_children);
   environ = const_cast<char**>(environment);  // execvp searches this PATH
   if (::dup2(streams.in, 0) >= 0 && ::dup2(streams.out, 1) >= 0 && ::dup2(streams.error, 2) >= 0)
@@ -82,7 +85,7 @@ void raise_descriptor_limit() {
 Pipe make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw std::runtime_error(fmt::format("no pipe: {}", std::generic_category().message(errno)));
+    throw std::runtime_error(fmt::format("no pipe: {}", kolo::internal::error_text(errno)));
   return {node::FileDescriptor(ends[0]), node::FileDescriptor(ends[1])};
 }
 
@@ -98,14 +101,14 @@ pid_t start_child(const std::vector<std::string>& command,
   if (pid == 0) become(argv.data(), envp.data(), streams, parent, report.to.get());
   if (pid < 0)
     throw std::runtime_error(
-        fmt::format("no process can be started: {}", std::generic_category().message(errno)));
+        fmt::format("no process can be started: {}", kolo::internal::error_text(errno)));
   ::setpgid(pid, pid);
   report.to = node::FileDescriptor();  // the child's copy closes when the program starts
   int error = 0;
   if (::read(report.from.get(), &error, sizeof error) != sizeof error) return pid;
   ::waitpid(pid, nullptr, 0);
-  throw std::runtime_error(fmt::format("'{}' cannot be run: {}", command.front(),
-                                       std::generic_category().message(error)));
+  throw std::runtime_error(
+      fmt::format("'{}' cannot be run: {}", command.front(), kolo::internal::error_text(error)));
 }
 
 }  // namespace kolorun

@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/process_limits.hpp"
+
 namespace kolorun {
 namespace {
 
@@ -48,7 +50,9 @@ int write_now(int to, std::string_view text) {
 }
 
 /// True if output is lost. A reader that is gone does not count, since it wants no more output.
-bool is_loss(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
+bool is_loss(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
+}
 
 /// True if a signal to end this process is pending.
 bool is_to_end() {
@@ -121,7 +125,7 @@ void Writer::report_loss(int error) {
   const bool is_error = to_ == STDERR_FILENO;
   writer_of(is_error ? STDOUT_FILENO : STDERR_FILENO)
       .add(fmt::format("kolorun: standard {} cannot be written, and is lost: {}\n",
-                       is_error ? "error" : "output", std::generic_category().message(error)));
+                       is_error ? "error" : "output", kolo::internal::error_text(error)));
 }
 
 }  // namespace

@@ -38,6 +38,15 @@ void broadcast_parameters(const List& list, int root, const ProcessSet& set = {}
   broadcast_parameters(detail::pairs_of(list), root, set);
 }
 
+/// Throws Mismatch on every rank of the set, naming the first tensor that differs and the ranks
+/// that differ from the first one, unless the module's parameters and buffers are equal on all
+/// ranks, bit for bit. Without synchronization, the statistics of batch normalization differ: pass
+/// `module->named_parameters()` to compare only parameters. Tensors on a GPU are copied to the
+/// host. Collective. See `require_equal` in kolo/optimizer.hpp.
+KOLO_EXPORT void require_equal(const ::torch::nn::Module& module, const ProcessSet& set = {});
+KOLO_EXPORT void require_equal(const ModuleTensors& tensors, const ProcessSet& set = {});
+KOLO_EXPORT void require_equal(const NamedParameters& tensors, const ProcessSet& set = {});
+
 /// Copies `root`'s buffers, such as the statistics of batch normalization, to every rank. Call it
 /// before each forward in training, as DistributedDataParallel does, or only before evaluation or a
 /// checkpoint. The buffers travel as one operation per device. `root` is a world rank and a member

@@ -56,7 +56,8 @@ struct Checkpoint {
 };
 
 struct CheckpointerOptions {
-  std::filesystem::path directory{};  ///< On rank 0. Created when the first checkpoint is saved.
+  std::filesystem::path directory{};  ///< On rank 0; relative to the working directory at
+                                      ///< construction. Created by the first save.
   std::string prefix = "checkpoint";  ///< Files are named `<prefix>-<step>.safetensors`.
   int keep_last = 2;                  ///< Number of most recent checkpoints to keep; at least 1.
   bool keep_best = true;              ///< Also keep the checkpoint with the best metric.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/process_limits.hpp"
 #include "rendezvous/server/process_table.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -20,7 +21,8 @@ inline constexpr int signal_base = 128;
 [[nodiscard]] inline std::string describe_exit(int status) {
   constexpr int max_signal = 64;
   if (status > signal_base && status <= signal_base + max_signal)
-    return fmt::format("signal {} has ended it", status - signal_base);
+    return fmt::format("signal {} has ended it{}", status - signal_base,
+                       limit_behind_signal(status - signal_base));
   if (status == 0) return "it has ended without leaving the session";
   return fmt::format("it has ended with status {}", status);
 }

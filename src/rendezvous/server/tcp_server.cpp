@@ -148,7 +148,7 @@ void TcpServer::accept_all() {
         write_note_(LogLevel::warning,
                     fmt::format("new processes must wait: {}. The server has {} connections; raise "
                                 "the limit on open files (`ulimit -Hn`)",
-                                node::error_text(errno), clients_.size()));
+                                error_text(errno), clients_.size()));
       return;
     }
     transport::tune(socket.get(), silence_);

@@ -3,12 +3,14 @@
 #include "session/engine/engine.hpp"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 #include "negotiation/stall/explain.hpp"
 
@@ -36,10 +38,8 @@ std::thread start_thread(std::function<void()> run) {
   try {
     return std::thread(std::move(run));
   } catch (const std::system_error& error) {
-    throw BackendError(
-        fmt::format("cannot start Kolo's background thread: {}. Check the limits on memory, stack "
-                    "size and processes (ulimit -v, -s, -u)",
-                    error.what()));
+    throw BackendError(fmt::format("cannot start Kolo's background thread: {}{}", error.what(),
+                                   limits_text({RLIMIT_NPROC, RLIMIT_AS, RLIMIT_STACK})));
   }
 }
 

@@ -2,6 +2,7 @@
 #include "session/startup/start.hpp"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "base/failure.hpp"
 #include "base/log.hpp"
+#include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
 #include "node/memory_limits.hpp"
@@ -244,6 +246,15 @@ void log_misspelled_variables() {
         fmt::format("Kolo does not read the variable {}; did you mean {}?", name, meant));
 }
 
+/// Nothing can report the end of this limit but the signal, SIGXCPU. So this reports its beginning.
+void log_processor_time() {
+  if (const std::string limit = limits_text({RLIMIT_CPU}); !limit.empty())
+    log(LogLevel::warning,
+        "this process will be ended when its threads have used a limited "
+        "processor time" +
+            limit);
+}
+
 void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {
   if (!connection_errors.text.empty())
     log(rank == 0 ? LogLevel::warning : LogLevel::debug,
@@ -300,6 +311,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
   if (topology.rank == 0) log_misspelled_variables();
+  log_processor_time();
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
 

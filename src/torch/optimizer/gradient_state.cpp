@@ -61,6 +61,7 @@ std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch
 std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Tensor& tensor) {
   Parameter& other = storage.parameters()[slot];
   const std::string name = std::exchange(other.name, unused_name(other.name));
+  other.replaced = true;
   used_names.insert(other.name);
   reducer.replace(slot, other.name);
   return list(name, tensor);
@@ -104,6 +105,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   const std::int64_t reductions = old->reducer.reductions();
   ParameterNames names(old->named(optimizer_groups), subject);
   GroupNumbers group_numbers = std::move(old->group_numbers);
+  auto uncompared = std::move(old->uncompared);
   auto guards = std::move(old->guards);
   old.reset();  // before a new state claims the communication hook and the parameters' hooks
   if (!storage) storage = std::make_shared<TorchGradientStorage>(options, subject);
@@ -112,6 +114,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   state->watches_steps = watches_steps;
   state->names = std::move(names);
   state->group_numbers = std::move(group_numbers);
+  state->uncompared = std::move(uncompared);
   state->guards = std::move(guards);
   state->reducer.set_reductions(reductions);
   return state;
@@ -157,7 +160,7 @@ void GradientReducer::State::require_same_options(const Parameter& parameter,
       parameter.name);
 }
 
-void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
+void GradientReducer::State::find_named(const Groups& optimizer_groups) {
   std::vector<std::string> all;
   std::vector<std::string> trained;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -168,19 +171,34 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
                        require_short(all.back(), storage.subject());
                        if (tensor.requires_grad()) trained.push_back(all.back());
                      });
-  if (options.num_groups > 0) {
-    group_numbers = consecutive_groups(trained, static_cast<std::size_t>(options.num_groups));
-    return;
-  }
   const auto resolve = [&](const std::string& name) -> std::optional<std::string> {
     if (const auto first = names.first_name(name)) return first;
     const bool is_known = std::find(all.begin(), all.end(), name) != all.end();
     return is_known ? std::optional(name) : std::nullopt;
   };
-  group_numbers = listed_groups(options.groups, resolve, storage.subject());
+  for (const std::string& name : options.compare.except) {
+    const auto known = resolve(name);
+    if (!known)
+      throw InvalidArgument(
+          std::string(storage.subject()) + ": compare.except: there is no parameter '" + name + "'",
+          name);
+    uncompared.insert(*known);
+  }
+  group_numbers = options.num_groups > 0
+                      ? consecutive_groups(trained, static_cast<std::size_t>(options.num_groups))
+                      : listed_groups(options.groups, resolve, storage.subject());
+}
+
+std::vector<ParameterHash> GradientReducer::State::hash_parameters() const {
+  std::vector<ParameterHash> hashes;
+  for (const Parameter& parameter : storage.parameters())
+    if (!parameter.replaced && !uncompared.contains(parameter.name))
+      hashes.push_back({parameter.name, hash_of(parameter.tensor)});
+  return hashes;
 }
 
 void GradientReducer::State::agree() {
+  reducer.compare([this] { return hash_parameters(); });
   std::vector<Item> items;
   for (const Parameter& parameter : storage.parameters()) {
     std::string description = describe(parameter.tensor);
@@ -207,7 +225,7 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
   }
   // Hooks are attached first: a member that fails later throws from this constructor, and the weak
   // pointers in its hooks expire. The collectives come last, after all local checks.
-  state_->make_groups(groups);
+  state_->find_named(groups);
   state_->adopt(groups);
   if (!state_->is_member) return;
   state_->agree();

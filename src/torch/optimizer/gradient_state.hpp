@@ -46,6 +46,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> slot_at;
   std::unordered_set<std::string> used_names;
   internal::GroupNumbers group_numbers;
+  std::unordered_set<std::string> uncompared;  // names of parameters that may differ
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);  // NoSync
   // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
   // because it never runs during backward.
@@ -62,7 +63,8 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   [[nodiscard]] static std::shared_ptr<State> renewed(
       std::shared_ptr<State> old, const Groups& optimizer_groups,
       std::shared_ptr<internal::TorchGradientStorage> storage);
-  void make_groups(const Groups& optimizer_groups);
+  /// Applies the options that name parameters.
+  void find_named(const Groups& optimizer_groups);
   void agree();
 
   bool before_accumulation(std::size_t slot) override;
@@ -90,6 +92,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   std::size_t replace(std::size_t slot, const ::torch::Tensor& tensor);
   std::size_t list(const std::string& name, const ::torch::Tensor& tensor);
   [[nodiscard]] std::string unused_name(const std::string& wanted) const;
+  [[nodiscard]] std::vector<internal::ParameterHash> hash_parameters() const;
   void begin_pass();
   void prepare(std::size_t slot);
   void run_phase(const std::shared_ptr<PassEnd>& end, int phase);

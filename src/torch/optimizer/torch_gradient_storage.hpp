@@ -31,6 +31,7 @@ struct Parameter {
   std::string name;
   ::torch::Tensor tensor;
   GradientHook hook{};
+  bool replaced = false;                  // another parameter has its name and place
   bool elsewhere = false;                 // another optimizer reduces it
   std::int64_t reductions_elsewhere = 0;  // that optimizer's reductions at the end of the last step
   bool waiting = false;                   // a pass without reduction accumulated here

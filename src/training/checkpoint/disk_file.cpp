@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/process_limits.hpp"
+
 namespace kolo::internal {
 namespace {
 
@@ -19,9 +21,9 @@ namespace fs = std::filesystem;
 constexpr const char* unfinished_extension = ".part";
 
 [[noreturn]] void throw_errno(const fs::path& path, const std::string& kind, const char* purpose) {
-  const std::string reason = std::generic_category().message(errno);
-  throw CheckpointError(CheckpointFault::io, path,
-                        fmt::format("cannot {} {} '{}': {}", purpose, kind, path.string(), reason));
+  throw CheckpointError(
+      CheckpointFault::io, path,
+      fmt::format("cannot {} {} '{}': {}", purpose, kind, path.string(), error_text(errno)));
 }
 
 // A renamed file survives a crash of the machine only once its directory is on the disk too. Errors
@@ -49,6 +51,7 @@ File::~File() {
 }
 
 void File::write(std::string_view bytes) {
+  const FileSizeErrors errors;
   while (!bytes.empty()) {
     const ::ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;

@@ -61,14 +61,15 @@ namespace kolo::detail {
 using namespace internal;
 
 NamedGradientReducer::NamedGradientReducer(const Gradients& gradients,
-                                           const DistributedOptimizerOptions& options)
-    : state_(std::make_unique<State>(gradients, options, std::nullopt)) {}
+                                           const DistributedOptimizerOptions& options,
+                                           std::function<Gradients()> parameters)
+    : state_(std::make_unique<State>(gradients, options, std::move(parameters), std::nullopt)) {}
 
 NamedGradientReducer::NamedGradientReducer(const Gradients& gradients,
                                            const DistributedOptimizerOptions& options,
-                                           Sharding sharding, const Gradients& parameters)
-    : state_((require_alike(gradients, parameters),
-              std::make_unique<State>(gradients, options, sharding))) {}
+                                           Sharding sharding, std::function<Gradients()> parameters)
+    : state_((require_alike(gradients, parameters()),
+              std::make_unique<State>(gradients, options, std::move(parameters), sharding))) {}
 
 NamedGradientReducer::NamedGradientReducer(NamedGradientReducer&&) noexcept = default;
 NamedGradientReducer& NamedGradientReducer::operator=(NamedGradientReducer&&) noexcept = default;

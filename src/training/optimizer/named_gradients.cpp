@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
@@ -15,13 +16,15 @@ namespace kolo::detail {
 using namespace internal;
 NamedGradientReducer::State::State(const Gradients& gradients,
                                    const DistributedOptimizerOptions& given,
-                                   std::optional<Sharding> divided)
+                                   std::function<Gradients()> of, std::optional<Sharding> divided)
     : options(given),
+      parameters(std::move(of)),
       sharding(divided),
       items(items_of(gradients, subject())),
       reducer(storage, given, /*agrees=*/false) {
   require_valid(options, subject());
   if (sharding) require_divisible(options, *sharding);
+  compare_parameters();
   for (const Item& item : items) require_short(item.name, subject());
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
@@ -39,7 +42,34 @@ NamedGradientReducer::State::State(const Gradients& gradients,
 
 // The ranks agree at construction, because groups that differ would only show as a hang in a step.
 void NamedGradientReducer::State::agree() {
-  reducer.agree(subject(), sharding ? describe(*sharding) : std::string(), items);
+  std::vector<Item> all = items;
+  if (parameters && !sharding)  // a ShardedOptimizer has parameters like its gradients
+    for (Item& parameter : items_of(parameters(), subject()))
+      all.push_back({"parameter " + parameter.name, std::move(parameter.description)});
+  reducer.agree(subject(), sharding ? describe(*sharding) : std::string(), std::move(all));
+}
+
+void NamedGradientReducer::State::compare_parameters() {
+  const ParameterComparison& compare = options.compare;
+  if (!parameters) {
+    if (compare.every == 0 && compare.except.empty()) return;
+    throw InvalidArgument(
+        fmt::format("{}: the option compare needs an optimizer with parameters(), which lists them",
+                    subject()));
+  }
+  const Gradients listed = parameters();
+  for (const std::string& name : compare.except)
+    if (std::ranges::find(listed, name, &NamedTensor::name) == listed.end())
+      throw InvalidArgument(
+          fmt::format("{}: compare.except: there is no parameter '{}'", subject(), name), name);
+  reducer.compare([this] {
+    Gradients all = parameters();
+    std::erase_if(all, [this](const NamedTensor& parameter) {
+      return std::ranges::find(options.compare.except, parameter.name) !=
+             options.compare.except.end();
+    });
+    return hashes_of(all);
+  });
 }
 
 GroupNumbers NamedGradientReducer::State::group_numbers() const {

@@ -48,6 +48,7 @@ struct NamedGradientReducer::State {
   };
 
   DistributedOptimizerOptions options;
+  std::function<Gradients()> parameters;  // null if the optimizer has none
   std::optional<Sharding> sharding;
   std::vector<internal::Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
@@ -63,12 +64,13 @@ struct NamedGradientReducer::State {
   bool changes = true;                 // gradients may have changed since the last reduction
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given,
-        std::optional<Sharding> divided);
+        std::function<Gradients()> of, std::optional<Sharding> divided);
 
   [[nodiscard]] const char* subject() const {
     return sharding ? internal::sharded_subject : internal::distributed_subject;
   }
   void agree();
+  void compare_parameters();
   void divide(const Gradients& gradients);
   [[nodiscard]] Gradients shards_of(const Gradients& gradients) const;
   [[nodiscard]] internal::GroupNumbers group_numbers() const;

@@ -2,11 +2,11 @@
 #include "training/optimizer/optimizer_setup.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <sstream>
 
 #include "base/descriptor.hpp"
 #include "base/format.hpp"
@@ -19,9 +19,7 @@ namespace {
 template <typename T>
 [[noreturn]] void refuse(const char* subject, const std::string& option, const T& value,
                          const std::string& reason) {
-  std::ostringstream text;
-  text << subject << ": " << option << " is " << value << ", but " << reason;
-  throw InvalidArgument(text.str());
+  throw InvalidArgument(fmt::format("{}: {} is {}, but {}", subject, option, value, reason));
 }
 
 }  // namespace
@@ -72,6 +70,8 @@ void require_valid(const DistributedOptimizerOptions& options, const char* subje
     refuse(subject, "gradient_predivide_factor", factor,
            "op is " + std::string(to_string(options.op)) + ": it works only with average");
   }
+  if (options.compare.every < 0)
+    refuse(subject, "compare.every", options.compare.every, "it cannot be negative");
   if (options.num_groups < 0)
     refuse(subject, "num_groups", options.num_groups, "it cannot be negative");
   if (options.num_groups > 0 && !options.groups.empty()) {
@@ -104,14 +104,18 @@ void require_disjoint(const char* subject, std::size_t uses,
 }
 
 Item describe(const DistributedOptimizerOptions& options) {
-  std::ostringstream text;
-  text << "op " << to_string(options.op) << ", compression " << to_string(options.compression)
-       << ", backward_passes_per_step " << options.backward_passes_per_step << ", accumulation "
-       << (options.accumulation == Accumulation::sum ? "sum" : "mean")
-       << ", gradient_predivide_factor " << options.gradient_predivide_factor
-       << ", sparse_as_dense " << (options.sparse_as_dense ? "true" : "false") << ", hook "
-       << (options.hook ? options.hook->description() : "none");
-  return {"(options)", text.str()};
+  // Printed by fmt, in the same way in every locale: the ranks may have different ones.
+  std::string text = fmt::format(
+      "op {}, compression {}, backward_passes_per_step {}, accumulation {}, "
+      "gradient_predivide_factor {}, sparse_as_dense {}, hook {}",
+      to_string(options.op), to_string(options.compression), options.backward_passes_per_step,
+      options.accumulation == Accumulation::sum ? "sum" : "mean", options.gradient_predivide_factor,
+      options.sparse_as_dense, options.hook ? options.hook->description() : "none");
+  const ParameterComparison& compare = options.compare;
+  if (compare != ParameterComparison{})
+    text += fmt::format(", compare at_start {} every {} except [{}]", compare.at_start,
+                        compare.every, fmt::join(compare.except, ", "));
+  return {"(options)", text};
 }
 
 // The division by the passes happens before the sum, together with the predivide factor: that keeps

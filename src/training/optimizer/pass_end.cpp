@@ -46,7 +46,10 @@ void PassReducer::end_pass() {
 void PassReducer::fill_summary() {
   storage_.prepare_end();
   const std::vector<Bucket>& buckets = buckets_.all();
-  summary_.reset(buckets.size(), slots(), hooks_.are_used());
+  take_hashes();
+  summary_.reset(
+      buckets.size(), slots(), hooks_.are_used(),
+      hashes_.empty() ? std::vector<std::int32_t>() : encode(hashes_, options_.process_set));
   if (failed_) {
     summary_.failure() = mark_of_this_rank(options_.process_set);
     hooks_.count_refused(summary_.refused());
@@ -95,7 +98,8 @@ void PassReducer::take_summary() {
     call_summary();
     summary_.wait();
   }
-  if (!summary_.tells_failure() || failed_) return;
+  if (failed_) return;
+  if (!summary_.tells_failure()) return require_equal(summary_.hashes());
   const int rank = marked_rank(options_.process_set, summary_.failure());
   throw BackwardFailed(
       fmt::format("backward() has thrown on rank {}, so the gradients of this pass are not "
@@ -137,6 +141,39 @@ void PassReducer::submit_missing() noexcept {
       if (bucket.rounds == before) break;
     }
   }
+}
+
+// The comparison depends on the number of the pass, so all ranks make it in the same passes.
+void PassReducer::take_hashes() {
+  hashes_.clear();
+  if (!parameters_ || !is_member_ || options_.process_set.size() == 1) return;
+  const ParameterComparison& compare = options_.compare;
+  const std::int64_t pass = step_.passes();
+  const bool first = pass == 0 && compare.at_start && agreed_in_ == detail::step_epoch();
+  if (first || (compare.every > 0 && pass > 0 && pass % compare.every == 0))
+    hashes_ = parameters_();
+}
+
+void PassReducer::require_equal(std::span<const std::int32_t> maxima) const {
+  if (hashes_.empty()) return;
+  require_equal_hashes(
+      hashes_, maxima, options_.process_set, fmt::format("{}: the parameters", subject_),
+      "Call kolo::broadcast_parameters on all ranks before the first step. If parameters may "
+      "differ, name them in the option compare.except");
+}
+
+// The ranks of a custom optimizer have no summary of the pass. This is called once all gradients
+// are reduced, hence on all ranks or on none.
+void PassReducer::compare_alone() {
+  take_hashes();
+  if (hashes_.empty()) return;
+  std::vector<std::int32_t> numbers = encode(hashes_, options_.process_set);
+  const TensorView view(numbers);
+  const GroupedAllreduceOptions max{.name = fmt::format("{}(compare)", number_),
+                                    .op = ReduceOp::max,
+                                    .process_set = options_.process_set};
+  detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()}).get();
+  require_equal(numbers);
 }
 
 bool PassReducer::reach_hooks(int operations) noexcept {
@@ -185,6 +222,7 @@ void PassReducer::finish_pending() noexcept {
   // thrown end in Mismatch on all ranks.
   attempt([&] { hooks_.take_status(); });
   for (PendingReduction& pending : pending_) attempt([&] { wait_for(pending); });
+  if (!agrees_ && !error_ && !failed_ && !step_.is_before_join()) attempt([&] { compare_alone(); });
   for (std::size_t slot = 0; slot < slots(); ++slot)
     attempt([&] {
       const bool exists = !summary_.is_agreed() || summary_.contents()[slot] > 0;

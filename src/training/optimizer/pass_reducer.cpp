@@ -35,6 +35,8 @@ void PassReducer::replace(std::size_t slot, const std::string& retired) {
 
 void PassReducer::agree(const char* subject, const std::string& sharding,
                         std::vector<Item> gradients) {
+  subject_ = subject;
+  agreed_in_ = detail::step_epoch();
   number_ = agree_on_optimizer_number(options_.process_set);
   if (detail::agreements_are_deferred()) return;
   for (std::size_t slot = 0; slot < slots(); ++slot)

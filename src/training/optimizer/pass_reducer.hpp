@@ -9,7 +9,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kolo/collectives.hpp"
@@ -21,6 +23,7 @@
 #include "training/optimizer/pass_hooks.hpp"
 #include "training/optimizer/pass_summary.hpp"
 #include "training/optimizer/step_number.hpp"
+#include "training/parameter_hashes.hpp"
 
 namespace kolo::internal {
 
@@ -60,6 +63,11 @@ class PassReducer {
   /// `retired`. To be called between passes.
   KOLO_EXPORT void replace(std::size_t slot, const std::string& retired);
   [[nodiscard]] std::size_t slots() const { return buckets_.slots(); }
+  /// Lets the ranks compare their parameters (`ParameterComparison`). `parameters` is called at the
+  /// end of a pass that compares, and returns the same names on all ranks.
+  void compare(std::function<std::vector<ParameterHash>()> parameters) {
+    parameters_ = std::move(parameters);
+  }
 
   /// The number of backward passes of this step that have ended.
   [[nodiscard]] int passes() const { return passes_; }
@@ -157,6 +165,9 @@ class PassReducer {
   void fill_summary();
   void call_summary();
   void take_summary();
+  void take_hashes();
+  void require_equal(std::span<const std::int32_t> maxima) const;
+  void compare_alone();
   void refuse_frozen(Bucket& bucket);
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
   void submit_hook_status() noexcept;
@@ -170,6 +181,8 @@ class PassReducer {
   bool agrees_;
   bool is_member_;
   std::int64_t number_ = 0;
+  const char* subject_ = "";
+  std::int64_t agreed_in_ = 0;  // the epoch of the last `agree` (`detail::step_epoch`)
   StepNumber step_{};
   GradientBuckets buckets_{};
   std::vector<bool> fresh_{};  // by slot: complete, and not yet submitted
@@ -183,6 +196,8 @@ class PassReducer {
   bool reducing_ = false;
   bool failed_ = false;         // this pass has failed on this rank
   std::exception_ptr error_{};  // the first error of this pass
+  std::function<std::vector<ParameterHash>()> parameters_{};
+  std::vector<ParameterHash> hashes_{};  // of this pass, if it compares
   PassSummary summary_{};
   PassHooks hooks_;
   std::vector<PendingReduction> pending_{};  // in this pass

@@ -29,11 +29,15 @@ namespace kolo::internal {
 /// The allreduce carries all fields in the order in which they are declared here.
 class PassSummary {
  public:
-  /// Resizes the fields, and fills them with 0. `refused` is empty unless a hook is in use.
-  void reset(std::size_t buckets, std::size_t slots, bool has_hook) {
+  /// Resizes the fields, and fills all but `hashes` with 0. `refused` is empty unless a hook is in
+  /// use.
+  void reset(std::size_t buckets, std::size_t slots, bool has_hook,
+             std::span<const std::int32_t> hashes) {
     buckets_ = buckets;
     slots_ = slots;
-    numbers_.assign(1 + buckets + slots + (has_hook ? buckets : 0), 0);
+    refused_ = has_hook ? buckets : 0;
+    numbers_.assign(1 + buckets + slots + refused_, 0);
+    numbers_.insert(numbers_.end(), hashes.begin(), hashes.end());
   }
 
   /// The mark of this rank if its backward has thrown.
@@ -45,8 +49,11 @@ class PassSummary {
   /// For each bucket, the number of operations that the hook has submitted for the first round, if
   /// backward has thrown on this rank. The last of these is a refusal, which ends the hooks of the
   /// other ranks.
-  [[nodiscard]] std::span<std::int32_t> refused() {
-    return field(1 + buckets_ + slots_, numbers_.size() - 1 - buckets_ - slots_);
+  [[nodiscard]] std::span<std::int32_t> refused() { return field(1 + buckets_ + slots_, refused_); }
+  /// The hashes of this rank's parameters (`encode`), in a pass that compares them.
+  [[nodiscard]] std::span<std::int32_t> hashes() {
+    const std::size_t begin = 1 + buckets_ + slots_ + refused_;
+    return field(begin, numbers_.size() - begin);
   }
 
   void submit(const std::string& name, const ProcessSet& set, std::int64_t step) {
@@ -91,6 +98,7 @@ class PassSummary {
 
   std::size_t buckets_ = 0;
   std::size_t slots_ = 0;
+  std::size_t refused_ = 0;
   std::vector<std::int32_t> numbers_{};
   State state_ = State::open;
   Future<void> future_{};  // last, so destroyed first: the allreduce writes to the numbers

@@ -44,10 +44,12 @@ GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) 
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
   if (!traits_of(type).reduces) return true;
-  // NCCL lacks integers of 16 bits and Adasum.
+  // NCCL lacks integers of 16 bits and Adasum, and the packing kernel the conversion of integers to
+  // i64, which averages need.
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {
     return batch.kind.op != ReduceOp::adasum && tensor->dtype != DType::u16 &&
-           tensor->dtype != DType::i16;
+           tensor->dtype != DType::i16 &&
+           (batch.kind.op != ReduceOp::average || !is_short_integer(tensor->dtype));
   });
 }
 

@@ -81,7 +81,7 @@ class PackedReduction : public GpuExecution {
   virtual void call(const PackedTensors& packed) = 0;
 
   [[nodiscard]] DType wire_of(DType dtype) const {
-    return fusion::wire_type(dtype, batch().kind.compression);
+    return fusion::wire_type(dtype, batch().kind.op, batch().kind.compression);
   }
   /// The size of that many elements in the buffer, where tensors start at multiples of 16 bytes.
   [[nodiscard]] static std::int64_t aligned_bytes(std::int64_t elements, DType wire) {

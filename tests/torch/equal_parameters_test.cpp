@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of LibTorch that differ between the ranks: in backward passes, and on request.
+#include "support.hpp"
+
+namespace kolo::internal::testing_support {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using testing::HasSubstr;
+
+class EqualParameters : public TorchTest {
+ protected:
+  void SetUp() override {
+    if (size() == 1) GTEST_SKIP() << "one rank cannot differ";
+  }
+
+  template <typename Action>
+  void expect_refused(const Action& action, const char* parameter, const std::vector<int>& ranks) {
+    const auto error = error_of<Mismatch>(action);
+    EXPECT_EQ(error.tensor(), parameter);
+    EXPECT_EQ(error.ranks(), ranks);
+    EXPECT_THAT(error.what(), HasSubstr("broadcast_parameters"));
+  }
+  /// Makes the second layer's weight differ on the last rank.
+  void change_on_last() {
+    const ::torch::NoGradGuard no_grad;
+    if (rank() == last_) model_[1]->as<nn::Linear>()->weight.add_(1.0);
+  }
+  void backward() { model_->forward(::torch::ones({2, 3})).sum().backward(); }
+  static nn::Sequential make_model() {
+    ::torch::manual_seed(1);
+    nn::Sequential model(nn::Linear(3, 4), nn::Linear(4, 2));
+    return model;
+  }
+
+  const int last_ = size() - 1;
+  nn::Sequential model_ = make_model();
+};
+
+TEST_F(EqualParameters, PassAndAreComparedNoMore) {
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    backward();
+    optimizer.step();
+    change_on_last();
+  }
+}
+
+TEST_F(EqualParameters, DifferentOnesAreRefusedInTheFirstPass) {
+  change_on_last();
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+  expect_refused([&] { backward(); }, "1.weight", {last_});
+  broadcast_parameters(*model_, 0);
+  optimizer.zero_grad();
+  backward();
+  optimizer.step();
+  expect_same_bits_on_all_ranks(model_->parameters());
+}
+
+TEST_F(EqualParameters, AreComparedOnRanksWithoutBackward) {
+  change_on_last();
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+  if (rank() == 0) {
+    expect_refused([&] { optimizer.step(); }, "1.weight", {last_});
+  } else {
+    expect_refused([&] { backward(); }, "1.weight", {last_});
+  }
+}
+
+TEST_F(EqualParameters, OfDistributedGradients) {
+  change_on_last();
+  DistributedGradients gradients(*model_, {.compare = {.every = 2}});
+  expect_refused([&] { backward(); }, "1.weight", {last_});
+  backward();
+  expect_refused([&] { backward(); }, "1.weight", {last_});
+}
+
+TEST_F(EqualParameters, OfAShardedOptimizer) {
+  change_on_last();
+  for (const auto sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    ShardedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters(),
+                               {}, sharding);
+    expect_refused([&] { backward(); }, "1.weight", {last_});
+  }
+}
+
+TEST_F(EqualParameters, OfSeveralOptimizersInOnePass) {
+  change_on_last();
+  DistributedOptimizer first(optim::SGD(model_[0]->parameters(), 0.1));
+  DistributedOptimizer second(optim::SGD(model_[1]->parameters(), 0.1));
+  expect_refused([&] { backward(); }, "group0.0", {last_});
+  first.zero_grad();
+  second.zero_grad();
+  backward();
+}
+
+TEST_F(EqualParameters, MayDifferIfTheyAreNamed) {
+  change_on_last();
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters(),
+                                 {.compare = {.except = {"1.weight"}}});
+  backward();
+  optimizer.step();
+  EXPECT_THROW(DistributedOptimizer(optim::SGD(model_->parameters(), 0.1),
+                                    {.compare = {.except = {"1.weight"}}}),
+               InvalidArgument);
+}
+
+TEST_F(EqualParameters, ThatAreAddedMayDifferUntilTheNextComparison) {
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.0), {.compare = {.every = 2}});
+  backward();
+  optimizer.step();
+  ::torch::Tensor added = parameter({1.0 + rank()});
+  optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+  backward();
+  optimizer.step();
+  expect_refused([&] { backward(); }, "group1.0",
+                 [&] {
+                   std::vector<int> others(static_cast<std::size_t>(last_));
+                   for (int i = 1; i <= last_; ++i) others[static_cast<std::size_t>(i - 1)] = i;
+                   return others;
+                 }());
+}
+
+TEST_F(EqualParameters, OfJoinedRanksAreNotCompared) {
+  change_on_last();
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+  for (int i = 0; i < 3 && rank() != last_; ++i) {
+    optimizer.zero_grad();
+    backward();
+    optimizer.step();
+  }
+  join();
+  optimizer.zero_grad();
+  backward();
+  optimizer.step();
+}
+
+TEST_F(EqualParameters, OnRequest) {
+  nn::BatchNorm1d norm(2);
+  require_equal(*model_);
+  require_equal(*norm);
+  norm->running_mean.add_(rank());
+  require_equal(norm->named_parameters());
+  EXPECT_EQ(error_of<Mismatch>([&] { require_equal(*norm); }).tensor(), "running_mean");
+  change_on_last();
+  const auto error = error_of<Mismatch>([&] { require_equal(*model_); });
+  EXPECT_EQ(error.tensor(), "1.weight");
+  EXPECT_EQ(error.ranks(), std::vector{last_});
+  // A transposed view has other strides, but the same elements.
+  const ::torch::Tensor rows = ::torch::arange(6).reshape({2, 3});
+  require_equal({{"rows", rank() == 0 ? rows : rows.t().contiguous().t()}});
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
