@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "kolo/export.hpp"
@@ -39,6 +40,11 @@ class FutureBase {
   /// True once `wait` would not block. Never throws the operation's error. Throws InvalidArgument
   /// if the future is not valid.
   [[nodiscard]] KOLO_EXPORT bool ready() const;
+
+  /// Blocks until at least one of the futures is ready; returns at once if there are none. Waits as
+  /// `wait` does, but never throws an operation's error. All futures must be valid and of one
+  /// session.
+  KOLO_EXPORT static void wait_for_any(std::span<const FutureBase* const> futures);
 
  protected:
   KOLO_EXPORT ~FutureBase();

@@ -7,6 +7,7 @@
 #include "kolo/kolo.hpp"
 #include "kolo/torch/amp.hpp"
 #include "kolo/torch/checkpoint.hpp"
+#include "kolo/torch/checkpointed.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/elastic.hpp"
 #include "kolo/torch/gradients.hpp"

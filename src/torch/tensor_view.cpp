@@ -84,15 +84,30 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   }
 }
 
+// Elements are apart if each stride is longer than all that smaller strides reach.
+bool elements_overlap(const ::torch::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || tensor.numel() == 0 ||
+      tensor.is_non_overlapping_and_dense())
+    return false;
+  std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;  // strides and lengths
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    if (tensor.size(i) > 1) dimensions.emplace_back(tensor.stride(i), tensor.size(i));
+  std::ranges::sort(dimensions);
+  std::int64_t reached = 0;
+  for (const auto& [stride, length] : dimensions) {
+    if (stride <= reached) return true;
+    reached += stride * (length - 1);
+  }
+  return false;
+}
+
 void require_writable(const ::torch::Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-    if (tensor.size(i) > 1 && tensor.stride(i) == 0)
-      throw InvalidArgument("'" + name + "': " + describe(tensor) +
-                                " has elements that share memory, as expand() makes them, so that "
-                                "no result can be written into it: use its clone()",
-                            name);
-  }
+  if (!elements_overlap(tensor)) return;
+  throw InvalidArgument("'" + name + "': " + describe(tensor) +
+                            " has elements that share memory, as expand() makes them, so that no "
+                            "result can be written into it: use its clone()",
+                        name);
 }
 
 ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name) {

@@ -25,6 +25,9 @@ namespace kolo::internal {
 /// supports.
 void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 
+/// True if elements of a dense tensor may share memory, as after `expand()`.
+[[nodiscard]] bool elements_overlap(const ::torch::Tensor& tensor);
+
 /// Like `require_supported`, but also refuses tensors whose elements share memory.
 void require_writable(const ::torch::Tensor& tensor, const std::string& name);
 

@@ -94,6 +94,35 @@ TEST_F(GradientsTest, ConvertedParametersAccumulateAgain) {
   expect_close(w.grad(), values({mean_rank(), mean_rank()}));
 }
 
+// All elements of an expanded gradient are one number in memory.
+TEST_F(GradientsTest, ExpandedGradientsAreReduced) {
+  const auto train = [](auto make, bool everywhere) {
+    ::torch::Tensor a = ::torch::ones({6, 4}, f64).set_requires_grad(true);
+    ::torch::Tensor b = ::torch::ones({4}, f64).set_requires_grad(true);
+    auto optimizer = make(optim::SGD({a, b}, 1.0), NamedParameters{{"a", a}, {"b", b}});
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      const ::torch::Tensor loss = (a.sum() + (b * 2.0).sum()) * (rank() + 1);
+      const auto slopes = ::torch::autograd::grad({loss}, {a, b});
+      EXPECT_EQ(slopes[0].stride(0), 0);
+      const bool expanded = everywhere || rank() == 0;
+      a.mutable_grad() = expanded ? slopes[0] : slopes[0].contiguous();
+      b.mutable_grad() = slopes[1];
+      optimizer.step();
+    }
+    expect_close(a, ::torch::full_like(a, 1.0 - 2.0 * mean_rank()));
+    expect_close(b, ::torch::full_like(b, 1.0 - 4.0 * mean_rank()));
+  };
+  for (const bool everywhere : {true, false}) {
+    train([](auto sgd, auto names) { return DistributedOptimizer(std::move(sgd), names); },
+          everywhere);
+    for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients})
+      train([&](auto sgd,
+                auto names) { return ShardedOptimizer(std::move(sgd), names, {}, sharding); },
+            everywhere);
+  }
+}
+
 constexpr std::int64_t rows = 8;
 
 nn::Embedding make_embedding() {

@@ -3,6 +3,8 @@
 // the optimizer does not learn of them before backward accumulates their gradients.
 #include "support.hpp"
 
+#include <algorithm>
+
 namespace kolo::internal::testing_support {
 namespace {
 
@@ -155,6 +157,30 @@ TEST_F(LateParametersTest, AnAddedOneIsReducedInTheStepThatFindsIt) {
       train(DistributedOptimizer(optim::SGD({head_}, 1.0), {{"head", head_}}));
     expect_close(head_, values({1.0, 1.0}) - 3 * mean_rank());
     expect_close(added, values({1.0, 1.0, 1.0}) - 2 * mean_rank());
+  }
+}
+
+TEST_F(LateParametersTest, AnAddedOneIsDividedByThePassesThatWereMade) {
+  for (const int passes : {1, 2, 3, 4, 5}) {
+    for (const bool synchronizes : {false, true}) {
+      head_ = parameter({1.0, 1.0});
+      body_ = parameter({1.0, 1.0, 1.0});
+      DistributedOptimizer optimizer(
+          optim::SGD({head_}, 1.0),
+          {.backward_passes_per_step = 4, .accumulation = Accumulation::mean});
+      const auto add = [&] { optimizer.add_param_group(optim::OptimizerParamGroup({body_})); };
+      if (!synchronizes) add();
+      for (int pass = 0; pass < passes; ++pass) {
+        backward(head_, rank() + 1);
+        backward(body_, rank() + 1);
+      }
+      if (synchronizes) optimizer.synchronize();
+      if (synchronizes) add();
+      optimizer.step();
+      const double reached = mean_rank() * std::max(1.0, passes / 4.0);
+      expect_close(head_, values({1.0, 1.0}) - reached);
+      expect_close(body_, values({1.0, 1.0, 1.0}) - reached);
+    }
   }
 }
 

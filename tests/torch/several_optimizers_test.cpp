@@ -71,5 +71,26 @@ TEST_F(SeveralOptimizersTest, ReductionsBeforeAJoinAreOfNoLaterStep) {
   }
 }
 
+TEST_F(SeveralOptimizersTest, AGradientThatIsRefusedEndsOnlyItsOwnPass) {
+  ::torch::Tensor a = parameter({1.0, 2.0});
+  ::torch::Tensor b = parameter({1.0});
+  ::torch::Tensor c = parameter({1.0});
+  DistributedOptimizer first(optim::SGD({a, b}, 1.0), {{"a", a}, {"b", b}});
+  DistributedOptimizer second(optim::SGD({c}, 1.0), {{"c", c}});
+  const auto pass = [&] { ((a.sum() + b.sum() + c.sum()) * (rank() + 1)).backward(); };
+  if (rank() == 0) {
+    a.mutable_grad() = values({0.0, 0.0});
+    b.mutable_grad() = a.grad().slice(0, 1);  // in the same memory
+    EXPECT_EQ(error_of<InvalidArgument>(pass).tensor(), "b");
+  } else {
+    EXPECT_EQ(error_of<BackwardFailed>(pass).ranks(), std::vector<int>{0});
+  }
+  expect_close(c.grad(), values({mean_rank()}));
+  for (::torch::Tensor* w : {&a, &b}) w->mutable_grad().reset();
+  pass();
+  expect_close(a.grad(), values({mean_rank(), mean_rank()}));
+  expect_close(c.grad(), values({2.0 * mean_rank()}));
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

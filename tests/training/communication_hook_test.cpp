@@ -261,48 +261,34 @@ struct TwoGradients : GradientStorage {
   TensorView open(std::size_t slot, double /*factor*/) override { return gradients[slot]; }
 };
 
-/// The phase of a pass's end before which it fails on this rank, as it does if another optimizer's
-/// pass of the same backward has failed.
-enum class Fails : std::uint8_t { at_once, when_summary_is_submitted, when_it_is_agreed, never };
-
-void end_pass(PassReducer& reducer, Fails fails) {
-  if (fails == Fails::at_once) reducer.fail_pass();
-  if (fails != Fails::at_once) reducer.submit_summary();
-  barrier({.name = "all ranks have submitted their summaries"});
-  if (fails == Fails::when_summary_is_submitted) reducer.fail_pass();
-  if (fails > Fails::when_summary_is_submitted) reducer.submit_missing();
-  if (fails == Fails::when_it_is_agreed) reducer.fail_pass();
-  reducer.settle();
-  if (fails == Fails::never) reducer.finish();
-}
-
-TEST_F(Hooks, OfAPassThatFailsLateEndOnAllRanks) {
+TEST_F(Hooks, OfAPassThatFailsEndOnAllRanks) {
   if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
   TwoGradients storage;
   PassReducer reducer(storage, {.hook = hook_}, /*agrees=*/true);
   reducer.add("used", std::nullopt);
   reducer.add("unused", std::nullopt);
-  using enum Fails;
-  const std::vector<std::pair<Fails, Fails>> of_first_and_last{{never, when_summary_is_submitted},
-                                                               {never, when_it_is_agreed},
-                                                               {when_summary_is_submitted, at_once},
-                                                               {when_it_is_agreed, at_once},
-                                                               {at_once, at_once},
-                                                               {never, never}};
-  for (const auto& [first, last] : of_first_and_last) {
-    storage.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
-    reducer.begin(/*reducing=*/true);
-    // Of two ranks whose backward throws, one has begun a reduction, and the other has not.
-    if (first != at_once || me_ != last_) reducer.ready(0);
-    const Fails mine = me_ == 0 ? first : me_ == last_ ? last : never;
-    end_pass(reducer, mine);
-    if (last == never) {
-      reducer.rethrow();
-      EXPECT_THAT(storage.gradients[0], Each(static_cast<float>(mean_)));
-    } else if (mine == never) {
-      EXPECT_THROW(reducer.rethrow(), Error);
+  for (const bool first_fails : {true, false}) {
+    for (const bool last_fails : {true, false}) {
+      storage.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
+      reducer.begin(/*reducing=*/true);
+      // Of two ranks whose backward throws, one has begun a reduction, and the other has not.
+      if (me_ != last_ || !first_fails) reducer.ready(0);
+      const bool fails = (me_ == 0 && first_fails) || (me_ == last_ && last_fails);
+      if (fails) {
+        reducer.fail_pass();
+      } else {
+        PassReducer::end_together({&reducer});
+      }
+      barrier({.name = "none waits for the next pass"});
+      reducer.settle();
+      if (!first_fails && !last_fails) {
+        reducer.rethrow();
+        EXPECT_THAT(storage.gradients[0], Each(static_cast<float>(mean_)));
+      } else if (!fails) {
+        EXPECT_THROW(reducer.rethrow(), BackwardFailed);
+      }
+      reducer.forget_passes();
     }
-    reducer.forget_passes();
   }
   expect_usable();
 }

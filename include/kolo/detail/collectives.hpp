@@ -114,6 +114,19 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// changed. If this rank leaves the session while others need it, their errors have the number.
 KOLO_EXPORT void note_steps(std::int64_t steps) noexcept;
 
+/// While the object lives, and `for_another` is true, its thread submits for another thread, which
+/// waits for the operations: a thread of a framework, which may never end. So it does not count as
+/// a thread that may still submit what other ranks wait for.
+class SubmitsFor {
+ public:
+  KOLO_EXPORT explicit SubmitsFor(bool for_another) noexcept;
+  KOLO_EXPORT ~SubmitsFor();
+  SubmitsFor& operator=(SubmitsFor&&) = delete;
+
+ private:
+  bool before_;
+};
+
 /// A number that is unique among this host's processes at any time: `local_rank()`. In an elastic
 /// job, where `local_rank()` changes between sessions, the number of kolorun's slot.
 [[nodiscard]] KOLO_EXPORT int local_slot();

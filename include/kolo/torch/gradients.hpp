@@ -32,8 +32,11 @@ class SharedBlocks;
 /// Gradients are final when `backward()` returns, as with DistributedOptimizer, whose rules for
 /// backward passes and for construction apply. This class does not see steps: every
 /// `backward_passes_per_step`-th pass reduces, and ranks must match in passes, not in steps.
-/// Construct it after moving the module to its device and dtype. Neither movable nor copyable; not
-/// thread-safe.
+/// Construct it after moving the module to its device and dtype. Parameters of the module may be
+/// replaced, added, removed, frozen or unfrozen later, between two passes and on all ranks alike:
+/// the next pass adapts. While another thread runs any backward, do not change the module, for each
+/// call of `backward()` looks at its parameters. A module that no `std::shared_ptr` owns must
+/// outlive this object. Neither movable nor copyable; not thread-safe.
 class DistributedGradients {
  public:
   KOLO_EXPORT explicit DistributedGradients(::torch::nn::Module& module,
@@ -65,7 +68,7 @@ class DistributedGradients {
   KOLO_EXPORT void rejoin();
 
  private:
-  detail::GradientReducer::Groups groups_;
+  detail::GradientReducer::Groups groups_{};  // of a list of tensors; empty for a module
   detail::GradientReducer reducer_;
 };
 

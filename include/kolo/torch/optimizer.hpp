@@ -25,8 +25,9 @@
 namespace kolo {
 
 namespace internal {
+class ModuleParameters;
 class TorchGradientStorage;
-}
+}  // namespace internal
 
 struct ClipOptions;  // in kolo/torch/gradients.hpp
 
@@ -76,10 +77,10 @@ class KOLO_EXPORT ReducingOptimizer {
   virtual double clip_grad_norm(double max_norm, const ClipOptions& options) = 0;
 };
 
-/// Reduces the gradients of one optimizer. Each parameter has hooks that submit its gradient after
-/// backward has accumulated it, and a callback of autograd's engine ends the pass. Both run on
-/// backward's threads; everything else runs on the thread that owns the optimizer, while no
-/// backward runs.
+/// Reduces the gradients of one optimizer or module. Each parameter has hooks that submit its
+/// gradient after backward has accumulated it. They run on backward's threads, and the thread that
+/// calls `backward()` ends the pass. Everything else runs on the thread that owns the optimizer,
+/// while no backward runs.
 class GradientReducer {
  public:
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
@@ -90,6 +91,9 @@ class GradientReducer {
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                               const DistributedOptimizerOptions& options, bool watches_steps = true,
                               std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
+  /// Collective. For all parameters that the module has, now or later.
+  KOLO_EXPORT GradientReducer(::torch::nn::Module& module,
+                              const DistributedOptimizerOptions& options);
   KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
@@ -97,6 +101,8 @@ class GradientReducer {
   /// Reduces the gradients that backward has not reduced: those of passes on this rank only, or all
   /// gradients if there was no pass. Otherwise no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
+  /// The same for a module.
+  KOLO_EXPORT void synchronize();
 
   /// Synchronizes, then scales the gradients. Returns the norm before.
   KOLO_EXPORT double clip_grad_norm(const Groups& groups, double max_norm,
@@ -117,6 +123,8 @@ class GradientReducer {
   /// `source`: see the constructor. Collective.
   KOLO_EXPORT void rejoin(const Groups& groups,
                           std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
+  /// The same for a module.
+  KOLO_EXPORT void rejoin();
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 
@@ -134,6 +142,10 @@ class GradientReducer {
 
  private:
   struct State;
+
+  GradientReducer(const std::shared_ptr<internal::ModuleParameters>& module,
+                  const DistributedOptimizerOptions& options);
+
   std::shared_ptr<State> state_;  // hooks hold weak pointers to it
 };
 
@@ -151,8 +163,10 @@ class GradientReducer {
 /// ranks, and throws the errors of `allreduce`. If it throws on one rank for a reason of its own,
 /// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
 ///
-/// There may be any number of backward passes before a step, including nested and partial ones, if
-/// all ranks make the same passes: a rank that is a pass or a step ahead gets Mismatch. Gradients
+/// There may be any number of backward passes before a step, including partial ones, if all ranks
+/// make the same passes: a rank that is a pass or a step ahead gets Mismatch. A call of `backward`
+/// inside of another one belongs to the pass of the outer call, and its gradients are final when
+/// that returns. Ranks may make different nested calls. Gradients
 /// accumulate, and each pass reduces only what it has added; meanwhile, gradients that are already
 /// reduced are kept in separate memory. In `no_sync`, and before the last of
 /// `backward_passes_per_step`, gradients accumulate on this rank only; the next pass that reduces

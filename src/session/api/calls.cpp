@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "base/format.hpp"
 #include "kolo/session.hpp"
 #include "session/api/request.hpp"
+#include "session/engine/presence.hpp"
 #include "session/job/job.hpp"
 
 namespace kolo::detail {
@@ -198,6 +200,11 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 std::int64_t step_epoch() noexcept { return session::step_epoch(); }
 
 void note_steps(std::int64_t steps) noexcept { session::note_steps(steps); }
+
+SubmitsFor::SubmitsFor(bool for_another) noexcept
+    : before_(std::exchange(session::Presence::submits_for_another(), for_another)) {}
+
+SubmitsFor::~SubmitsFor() { session::Presence::submits_for_another() = before_; }
 
 int local_slot() {
   const char* const slot = std::getenv("LOCAL_RANK");

@@ -85,6 +85,15 @@ bool FutureBase::wait_for(std::chrono::duration<double> timeout) {
 
 bool FutureBase::ready() const { return checked(operation_).done(); }
 
+void FutureBase::wait_for_any(std::span<const FutureBase* const> futures) {
+  session::this_job().require_not_forked();
+  const auto is_ready = [](const FutureBase* future) { return future->ready(); };
+  if (futures.empty() || std::ranges::any_of(futures, is_ready)) return;
+  const std::shared_ptr<session::Engine> engine = futures.front()->operation_->engine();
+  if (engine != nullptr)
+    engine->wait_for_any([&] { return std::ranges::any_of(futures, is_ready); });
+}
+
 bool FutureBase::abandon() noexcept {
   const std::shared_ptr<Operation> operation = std::move(operation_);
   if (!operation || operation->done() || session::this_job().is_forked) return true;

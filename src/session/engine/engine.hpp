@@ -55,6 +55,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Waits until `operation` is done, at most until `deadline`. Returns false if the operation is
   /// not done by then. Throws InvalidArgument in a callback that the driver has called.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
+  /// Waits as `wait` does, until one of several operations is done: `any_done` says so.
+  void wait_for_any(const std::function<bool()>& any_done);
 
   /// True while this thread is in a pass of the driver. The caller is then a callback of the
   /// program, such as an allocator.

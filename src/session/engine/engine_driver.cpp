@@ -65,6 +65,11 @@ bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
   return wait_until([&] { return operation.done(); }, deadline);
 }
 
+void Engine::wait_for_any(const std::function<bool()>& any_done) {
+  const Presence::Waiting waiting(presence_, /*for_good=*/true);
+  wait_until(any_done, TimePoint::max());
+}
+
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   require_outside_pass("");
   const Finally back([before = std::exchange(within, this)] { within = before; });

@@ -13,10 +13,16 @@ namespace kolo::internal::session {
 /// result, a tenth of a second apart.
 class Presence {
  public:
-  /// Counts the calling thread as a submitter until it ends. Exit handlers and destructors of
-  /// static objects may still submit after the thread's mark is destroyed; the thread is not
-  /// counted then.
+  /// True while the calling thread submits for another one (`detail::SubmitsFor`).
+  [[nodiscard]] static bool& submits_for_another() {
+    thread_local bool value = false;
+    return value;
+  }
+  /// Counts the calling thread as a submitter until it ends, unless it submits for another one.
+  /// Exit handlers and destructors of static objects may still submit after the thread's mark is
+  /// destroyed; the thread is not counted then.
   void submits() {
+    if (submits_for_another()) return;
     thread_local bool ended = false;  // has no destructor, so it outlives the mark
     thread_local Mark mark(ended);
     if (!ended && mark.counted != submitters_) mark.count(submitters_);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kolo/torch/amp.hpp"
 
-#include <ATen/autocast_mode.h>
-#include <torch/version.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "torch/autocast_state.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
 
 namespace kolo {
@@ -28,39 +26,6 @@ c10::DeviceType autocast_type(const ::torch::Device& device) {
   throw InvalidArgument(std::string("Autocast: the dtype must be f16 or bf16, but is ") +
                         c10::toString(dtype));
 }
-
-struct AutocastState {
-  bool enabled;
-  c10::ScalarType dtype;
-};
-
-// The state of this thread for CPUs or GPUs. LibTorch before 2.4 has separate functions for each.
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
-AutocastState autocast_state(c10::DeviceType type) {
-  return {at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)};
-}
-
-void set_autocast_state(c10::DeviceType type, const AutocastState& state) {
-  at::autocast::set_autocast_enabled(type, state.enabled);
-  at::autocast::set_autocast_dtype(type, state.dtype);
-}
-#else
-AutocastState autocast_state(c10::DeviceType type) {
-  if (type == c10::DeviceType::CPU)
-    return {at::autocast::is_cpu_enabled(), at::autocast::get_autocast_cpu_dtype()};
-  return {at::autocast::is_enabled(), at::autocast::get_autocast_gpu_dtype()};
-}
-
-void set_autocast_state(c10::DeviceType type, const AutocastState& state) {
-  if (type == c10::DeviceType::CPU) {
-    at::autocast::set_cpu_enabled(state.enabled);
-    at::autocast::set_autocast_cpu_dtype(state.dtype);
-  } else {
-    at::autocast::set_enabled(state.enabled);
-    at::autocast::set_autocast_gpu_dtype(state.dtype);
-  }
-}
-#endif
 
 void require_divisible(const ::torch::Tensor& gradient) {
   if (gradient.scalar_type() != at::kHalf) return;

@@ -70,30 +70,16 @@ void GradientHook::attach(const ::torch::Tensor& parameter,
   accumulator_ = std::move(accumulator);
 }
 
-void GradientHook::watch(const ::torch::Tensor& parameter,
-                         const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
-  if (watched_by_ != nullptr || !parameter.requires_grad()) return;
-  watched_by_ = std::make_shared<std::weak_ptr<GradientListener>>(listener);
-  parameter.register_hook([of = watched_by_, slot](const at::TensorBase&) {
-    if (const auto alive = of->lock()) alive->before_unnoticed(slot);
-  });
-}
-
-// The hook of `watch` is disarmed and not removed: LibTorch may have dropped it already, and given
-// its number to a hook of the program.
-GradientHook::~GradientHook() {
-  if (watched_by_ != nullptr) watched_by_->reset();
-}
-
 bool GradientHook::is_missing(const ::torch::Tensor& parameter) const {
-  return parameter.requires_grad() &&
+  // A frozen parameter is no leaf after the program has written a computed value into it.
+  return parameter.requires_grad() && parameter.is_leaf() &&
          (!accumulator_ ||
           ::torch::autograd::impl::try_get_grad_accumulator(parameter) != accumulator_);
 }
 
 std::shared_ptr<GradientListener> GradientHook::other_owner(const ::torch::Tensor& parameter,
                                                             const GradientListener& self) {
-  if (!parameter.requires_grad()) return nullptr;
+  if (!parameter.requires_grad() || !parameter.is_leaf()) return nullptr;
   const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
   for (const auto& hook : accumulator->pre_hooks()) {
     const auto* before = dynamic_cast<const BeforeHook*>(hook.get());

@@ -18,9 +18,6 @@ class GradientListener {
   /// Returns true if the parameter has no gradient, so that autograd may keep the incoming one.
   virtual bool before_accumulation(std::size_t slot) = 0;
   virtual void after_accumulation(std::size_t slot) = 0;
-  /// Called before a gradient accumulates, also if the parameter was converted, which loses the
-  /// hooks for the calls above.
-  virtual void before_unnoticed(std::size_t slot) = 0;
   /// False if this listener leaves the parameter to another one.
   [[nodiscard]] virtual bool owns(std::size_t slot) const = 0;
 };
@@ -28,21 +25,12 @@ class GradientListener {
 /// The hooks of one parameter.
 class GradientHook {
  public:
-  GradientHook() = default;
-  GradientHook(const GradientHook&) = delete;
-  GradientHook& operator=(const GradientHook&) = delete;
-  ~GradientHook();
-
   /// Call it again whenever the hooks may be lost: converting a parameter (`to(dtype)`) gives it a
   /// new accumulator, and a frozen parameter has none. No effect while the hooks are in place. The
   /// hooks hold a weak pointer, because the autograd graph owns them and may outlive the listener.
   void attach(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
               std::size_t slot);
-  /// Registers a hook that calls `before_unnoticed` for each gradient of the parameter, and is not
-  /// lost with the hooks of `attach`. No effect after the first call.
-  void watch(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
-             std::size_t slot);
-  /// True if the parameter needs the hooks of `attach` and does not have them.
+  /// True if the parameter needs the hooks and does not have them.
   [[nodiscard]] bool is_missing(const ::torch::Tensor& parameter) const;
 
   /// The listener, other than `self`, that owns the parameter; null if there is none.
@@ -55,7 +43,6 @@ class GradientHook {
       decltype(::torch::autograd::impl::grad_accumulator(std::declval<const ::torch::Tensor&>()));
 
   NodePointer accumulator_{};  // owns the hooks; the parameter holds it only weakly
-  std::shared_ptr<std::weak_ptr<GradientListener>> watched_by_{};  // null before `watch`
 };
 
 }  // namespace kolo::internal

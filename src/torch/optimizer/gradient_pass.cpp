@@ -2,10 +2,7 @@
 // A backward pass: its hooks, its end, and the pass that a step makes without backward.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
-#include <torch/csrc/autograd/engine.h>
-#include <torch/version.h>
-
-#include <chrono>
+#include <algorithm>
 
 #include "base/finally.hpp"
 #include "torch/optimizer/gradient_state.hpp"
@@ -13,75 +10,31 @@
 namespace kolo::detail {
 
 using namespace internal;
-namespace {
 
-// An optimizer waits this long for its summary, then the other optimizers that end a pass have
-// their turn.
-constexpr std::chrono::milliseconds turn{2};
-
-}  // namespace
-
-/// The end of a pass, owned by callbacks that are queued in autograd's engine. The engine drops the
-/// callbacks if backward throws, so a destruction before `set_done` means that the pass failed.
-class GradientReducer::State::PassEnd {
- public:
-  explicit PassEnd(std::weak_ptr<State> state) : state_(std::move(state)) {}
-  PassEnd(const PassEnd&) = delete;
-  PassEnd& operator=(const PassEnd&) = delete;
-  ~PassEnd() {
-    const auto state = state_.lock();
-    if (!done_ && state) state->fail_pass();
-  }
-
-  [[nodiscard]] std::shared_ptr<State> state() const { return state_.lock(); }
-  void set_done() { done_ = true; }
-
- private:
-  std::weak_ptr<State> state_;
-  bool done_ = false;
-};
-
-// Each phase is a callback of its own. Callbacks run in the order in which they were queued, so
-// each phase runs for all optimizers of this backward before the next phase.
-void GradientReducer::State::queue_phase(const std::shared_ptr<PassEnd>& end, int phase) {
-  ::torch::autograd::Engine::get_default_engine().queue_callback([end, phase] {
-    if (const auto state = end->state()) state->run_phase(end, phase);
-  });
+// A parameter may be unfrozen or converted between two passes, even if all parameters were frozen
+// before. It then needs new hooks before its gradient accumulates.
+void GradientReducer::State::before_backward() {
+  const std::lock_guard lock(hooks);
+  if (reducer.active()) return;  // another thread is in a backward of this optimizer
+  if (module) follow_module();
+  for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot)
+    if (storage.parameters()[slot].hook.is_missing(storage.parameters()[slot].tensor)) attach(slot);
 }
 
-void GradientReducer::State::run_phase(const std::shared_ptr<PassEnd>& end, int phase) {
+PassReducer* GradientReducer::State::check_pass() {
   const std::lock_guard lock(hooks);
-  if (phase == 0) attach_missing();
-  if (!reducer.reducing()) {
-    end->set_done();
-    reducer.end_pass();
-    return;
-  }
-  switch (phase) {
-    case 0:
-      // All gradients of the pass exist now. If a check throws, the pass fails on all ranks.
-      storage.require_unmixed();
-      storage.require_disjoint();
-      reducer.submit_summary();
-      break;
-    case 1:
-      // The summary of another optimizer of this backward may come first: a rank that steps without
-      // backward ends the passes of its optimizers one after the other, in the program's order.
-      if (!reducer.summary_arrives_within(turn)) return queue_phase(end, 1);
-      reducer.submit_missing();
-      break;
-    default:
-      if (reducer.active()) {
-        reducer.proceed(phase);
-        break;
-      }
-      end->set_done();
-      // Without steps to count from, the passes count from the last reduction.
-      if (!watches_steps) reducer.forget_passes();
-      reducer.rethrow();
-      return;
-  }
-  queue_phase(end, phase + 1);
+  if (!reducer.reducing()) return nullptr;
+  storage.require_unmixed();
+  storage.require_disjoint();
+  return &reducer;
+}
+
+void GradientReducer::State::end_pass() {
+  const std::lock_guard lock(hooks);
+  if (!reducer.reducing()) return reducer.end_pass();
+  // Without steps to count from, the passes count from the last reduction.
+  if (!watches_steps) reducer.forget_passes();
+  reducer.rethrow();
 }
 
 void GradientReducer::State::fail_pass() noexcept {
@@ -103,19 +56,6 @@ void GradientReducer::State::set_scales(int passes_made) {
   reducer.set_scales(factor, prescale(options));
 }
 
-// Attaches hooks to parameters that had none in this pass, because they were unfrozen or converted.
-// The gradients that they have accumulated are noted here, since no hook has told of them.
-void GradientReducer::State::attach_missing() {
-  for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) {
-    const Parameter& parameter = storage.parameters()[slot];
-    if (!parameter.hook.is_missing(parameter.tensor)) continue;
-    attach(slot);
-    if (parameter.elsewhere) continue;
-    storage.require_reducible(slot, is_grouped(parameter));
-    storage.accumulated_unnoticed(slot);
-  }
-}
-
 // Takes over the parameters that another optimizer reduced, if that optimizer is gone.
 void GradientReducer::State::take_over() {
   for (Parameter& parameter : storage.parameters())
@@ -124,19 +64,20 @@ void GradientReducer::State::take_over() {
 
 void GradientReducer::State::begin_pass() {
   take_over();
-  queue_phase(std::make_shared<PassEnd>(weak_from_this()), 0);
+  BackwardCall::current().add(weak_from_this());
   reducer.drop_before_join();
   set_scales(0);
   reducer.begin(*guards == 0 && reducer.in_last_pass());
 }
 
 bool GradientReducer::State::before_accumulation(std::size_t slot) {
-  // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
-  // order may differ between ranks; operations are matched by name.
+  // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently.
+  // Their order may differ between ranks; operations are matched by name.
   const std::lock_guard lock(hooks);
   if (const Parameter& parameter = storage.parameters()[slot];
       parameter.elsewhere && owner_of(parameter))
     return false;
+  const SubmitsFor thread(!BackwardCall::current().is_callers_thread());
   if (!reducer.active()) begin_pass();
   prepare(slot);
   return !storage.parameters()[slot].tensor.grad().defined();
@@ -148,28 +89,12 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
   if (parameter.elsewhere || !reducer.active() || !parameter.tensor.grad().defined()) return;
   storage.require_reducible(slot, is_grouped(parameter));
   if (reducer.reducing()) {
+    const SubmitsFor thread(!BackwardCall::current().is_callers_thread());
     reducer.ready(slot);
   } else {
     parameter.waiting = true;
     storage.accumulated_locally(slot);
   }
-}
-
-// LibTorch 2 calls this also in torch::autograd::grad(), which must reduce nothing, so no pass
-// begins here. But it calls early enough that accumulator hooks attached here still run. LibTorch
-// 1.13 calls too late for that, so the pass begins here, and its end attaches the hooks and takes
-// the gradient along.
-void GradientReducer::State::before_unnoticed(std::size_t slot) {
-  const std::lock_guard lock(hooks);
-  Parameter& parameter = storage.parameters()[slot];
-  if (!parameter.hook.is_missing(parameter.tensor)) return;
-#if TORCH_VERSION_MAJOR >= 2
-  parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
-#else
-  if (parameter.elsewhere && owner_of(parameter)) return;
-  if (!reducer.active()) begin_pass();
-  prepare(slot);
-#endif
 }
 
 void GradientReducer::State::prepare(std::size_t slot) {
@@ -190,7 +115,7 @@ void GradientReducer::State::reduce_all(bool skips) {
     if (storage.takes_part(slot)) storage.require_reducible(slot, is_grouped(parameters[slot]));
   storage.require_disjoint();
   set_scales(reducer.passes());
-  reducer.begin(/*reducing=*/true);
+  reducer.begin(/*reducing=*/true, /*counts=*/false);
   try {
     for (std::size_t slot = 0; slot < parameters.size(); ++slot)
       if (storage.takes_part(slot) && storage.content(slot) > 0) reducer.ready(slot);
@@ -228,7 +153,7 @@ void GradientReducer::State::reduce_added(std::size_t first) {
   if (!any) return;
   storage.require_disjoint();
   set_scales(reducer.passes());
-  reducer.begin(/*reducing=*/true);
+  reducer.begin(/*reducing=*/true, /*counts=*/false);
   reducer.end_pass();
   if (!watches_steps) reducer.forget_passes();
 }

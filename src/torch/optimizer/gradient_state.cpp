@@ -103,7 +103,8 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   const bool watches_steps = old->watches_steps;
   const char* const subject = old->storage.subject();
   const std::int64_t reductions = old->reducer.reductions();
-  ParameterNames names(old->named(optimizer_groups), subject);
+  const auto module = old->module;
+  ParameterNames names(module ? module->named() : old->named(optimizer_groups), subject);
   GroupNumbers group_numbers = std::move(old->group_numbers);
   auto uncompared = std::move(old->uncompared);
   auto guards = std::move(old->guards);
@@ -112,12 +113,20 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   auto state = std::make_shared<State>(options, std::move(storage));
   state->is_member = is_member;
   state->watches_steps = watches_steps;
+  state->module = module;
   state->names = std::move(names);
   state->group_numbers = std::move(group_numbers);
   state->uncompared = std::move(uncompared);
   state->guards = std::move(guards);
   state->reducer.set_reductions(reductions);
   return state;
+}
+
+void GradientReducer::State::follow_module() {
+  if (!module->update()) return;
+  reducer.settle();  // a failed pass ends with the parameters that it began with
+  names = ParameterNames(module->named(), storage.subject());
+  adopt(module->groups());
 }
 
 // Hooks are attached also to a parameter that another optimizer reduces, because that optimizer may
@@ -131,8 +140,6 @@ void GradientReducer::State::attach(std::size_t slot) {
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->reducer.reductions();
   parameter.elsewhere = other != nullptr;
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
-  // If all parameters were converted, no accumulator has hooks, and only `watch` tells of the pass.
-  parameter.hook.watch(parameter.tensor, weak_from_this(), slot);
 }
 
 // The optimizer that reduces a shared parameter; null if it is this one.
@@ -227,8 +234,19 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
   // pointers in its hooks expire. The collectives come last, after all local checks.
   state_->find_named(groups);
   state_->adopt(groups);
+  BackwardCall::watch(state_);
   if (!state_->is_member) return;
   state_->agree();
+}
+
+GradientReducer::GradientReducer(::torch::nn::Module& module,
+                                 const DistributedOptimizerOptions& options)
+    : GradientReducer(std::make_shared<ModuleParameters>(module), options) {}
+
+GradientReducer::GradientReducer(const std::shared_ptr<ModuleParameters>& module,
+                                 const DistributedOptimizerOptions& options)
+    : GradientReducer(module->groups(), module->named(), options, /*watches_steps=*/false) {
+  state_->module = module;
 }
 
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
@@ -240,6 +258,11 @@ void GradientReducer::synchronize(const Groups& groups) {
   // on a rank without a pass must not either: all ranks reduce them afterwards.
   state_->synchronize();
   state_->reduce_added(state_->adopt(groups));
+}
+
+void GradientReducer::synchronize() {
+  state_->synchronize();
+  state_->follow_module();
 }
 
 const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
@@ -278,7 +301,13 @@ void GradientReducer::rejoin(const Groups& groups, std::shared_ptr<TorchGradient
   state_ = State::renewed(std::move(state_), groups, std::move(storage));
   state_->adopt(groups);
   state_->forget_reductions_elsewhere();
+  BackwardCall::watch(state_);
   state_->agree();
+}
+
+void GradientReducer::rejoin() {
+  state_->module->renew();
+  rejoin(state_->module->groups());
 }
 
 NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
@@ -306,15 +335,21 @@ detail::GradientReducer::Groups group_of(const NamedParameters& parameters) {
 
 DistributedGradients::DistributedGradients(::torch::nn::Module& module,
                                            const DistributedOptimizerOptions& options)
-    : DistributedGradients(detail::module_parameters(module), options) {}
+    : reducer_(module, options) {}
 
 DistributedGradients::DistributedGradients(const NamedParameters& parameters,
                                            const DistributedOptimizerOptions& options)
     : groups_(group_of(parameters)),
       reducer_(groups_, parameters, options, /*watches_steps=*/false) {}
 
-void DistributedGradients::synchronize() { reducer_.synchronize(groups_); }
+void DistributedGradients::synchronize() {
+  if (groups_.empty()) return reducer_.synchronize();
+  reducer_.synchronize(groups_);
+}
 
-void DistributedGradients::rejoin() { reducer_.rejoin(groups_); }
+void DistributedGradients::rejoin() {
+  if (groups_.empty()) return reducer_.rejoin();
+  reducer_.rejoin(groups_);
+}
 
 }  // namespace kolo

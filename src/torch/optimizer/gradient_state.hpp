@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "kolo/torch/optimizer.hpp"
+#include "torch/optimizer/backward_call.hpp"
 #include "torch/optimizer/gradient_hook.hpp"
 #include "torch/optimizer/parameter_names.hpp"
 #include "torch/optimizer/torch_gradient_storage.hpp"
@@ -22,10 +23,12 @@
 
 namespace kolo::detail {
 
-/// Backward calls the functions of GradientListener on its threads, and ends the pass in callbacks
-/// of autograd's engine, before `backward()` returns. Everything else is called by the thread that
-/// owns the optimizer, while no backward runs.
-struct GradientReducer::State : internal::GradientListener, std::enable_shared_from_this<State> {
+/// Backward calls the functions of GradientListener on its threads, and the thread that calls
+/// `backward()` those of BackwardPart. Everything else is called by the thread that owns the
+/// optimizer, while no backward runs.
+struct GradientReducer::State : internal::GradientListener,
+                                internal::BackwardPart,
+                                std::enable_shared_from_this<State> {
   State(const DistributedOptimizerOptions& given,
         std::shared_ptr<internal::TorchGradientStorage> of)
       : options(given),
@@ -37,6 +40,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   bool is_member = false;  // this rank is in the process set
   bool watches_steps = true;
   internal::ParameterNames names;
+  std::shared_ptr<internal::ModuleParameters> module{};  // null for an optimizer's parameters
   std::shared_ptr<internal::TorchGradientStorage> owned;
   internal::TorchGradientStorage& storage;
   internal::PassReducer reducer;
@@ -58,6 +62,8 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   std::size_t adopt(const Groups& optimizer_groups);
   /// The current parameters of the optimizer, by the names of their operations.
   [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
+  /// Looks at the module again, and adopts what has changed there.
+  void follow_module();
   /// Makes a state for a new session. It knows nothing of earlier passes, nor of parameters that
   /// were replaced. Drops all gradients. `storage` may be null.
   [[nodiscard]] static std::shared_ptr<State> renewed(
@@ -69,10 +75,14 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
 
   bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
-  void before_unnoticed(std::size_t slot) override;
   [[nodiscard]] bool owns(std::size_t slot) const override {
     return !storage.parameters()[slot].elsewhere;
   }
+
+  void before_backward() override;
+  [[nodiscard]] internal::PassReducer* check_pass() override;
+  void end_pass() override;
+  void fail_pass() noexcept override;
 
   /// Reduces the gradients that passes of this step have left unreduced. Throws InvalidArgument if
   /// a join has cut the step, unless the caller drops the step anyway (`skips`).
@@ -85,8 +95,6 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   void forget_reductions_elsewhere();
 
  private:
-  class PassEnd;
-
   // The next three functions add a slot, and return it.
   std::size_t add(const std::string& wanted, const ::torch::Tensor& tensor);
   std::size_t replace(std::size_t slot, const ::torch::Tensor& tensor);
@@ -95,15 +103,11 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   [[nodiscard]] std::vector<internal::ParameterHash> hash_parameters() const;
   void begin_pass();
   void prepare(std::size_t slot);
-  void run_phase(const std::shared_ptr<PassEnd>& end, int phase);
-  void fail_pass() noexcept;
-  static void queue_phase(const std::shared_ptr<PassEnd>& end, int phase);
   void set_scales(int passes_made);
   void reduce_all(bool skips);
   void reduce_elsewhere();
   [[nodiscard]] std::shared_ptr<State> owner_of(const internal::Parameter& parameter) const;
   void attach(std::size_t slot);
-  void attach_missing();
   void take_over();
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {

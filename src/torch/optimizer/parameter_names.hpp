@@ -4,7 +4,9 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -83,6 +85,54 @@ class ParameterNames {
   NamedParameters named_;  // keeps the tensors of `name_of_` alive
   std::unordered_map<const c10::TensorImpl*, std::string> name_of_;
   std::unordered_map<std::string, std::string> first_name_of_;
+};
+
+/// The parameters of a module, as a parameter group in which each name keeps its position: the
+/// program may replace, add or remove parameters. A removed one leaves an undefined tensor.
+class ModuleParameters {
+ public:
+  explicit ModuleParameters(::torch::nn::Module& module)
+      : module_(&module), owned_(module.weak_from_this()), is_owned_(!owned_.expired()) {
+    update();
+  }
+
+  /// Looks at the module again. Returns true if the parameters have changed.
+  bool update() {
+    const std::shared_ptr<::torch::nn::Module> alive = owned_.lock();
+    if (is_owned_ && alive == nullptr) return false;
+    NamedParameters now = module_->named_parameters().pairs();
+    if (std::ranges::equal(now, named_, [](const auto& a, const auto& b) {
+          return a.first == b.first && a.second.is_same(b.second);
+        }))
+      return false;
+    named_ = std::move(now);
+    std::vector<::torch::Tensor> tensors(position_of_.size());
+    for (const auto& [name, tensor] : named_) {
+      const auto position = position_of_.try_emplace(name, position_of_.size()).first->second;
+      if (position == tensors.size()) tensors.emplace_back();
+      tensors[position] = tensor;
+    }
+    groups_.clear();
+    groups_.emplace_back(std::move(tensors));
+    return true;
+  }
+  /// Numbers the positions anew, in the order of the module.
+  void renew() {
+    named_.clear();
+    position_of_.clear();
+    update();
+  }
+
+  [[nodiscard]] const ParameterGroups& groups() const { return groups_; }
+  [[nodiscard]] const NamedParameters& named() const { return named_; }
+
+ private:
+  ::torch::nn::Module* module_;
+  std::weak_ptr<::torch::nn::Module> owned_;
+  bool is_owned_;  // not an object on the stack or a member, which must outlive this one
+  NamedParameters named_{};
+  std::unordered_map<std::string, std::size_t> position_of_{};
+  ParameterGroups groups_{};
 };
 
 }  // namespace kolo::internal

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -19,6 +20,13 @@ namespace kolo::internal {
 namespace {
 
 bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at::kSparse; }
+
+// True if the gradient is part of the pass already. Then an operation may be writing to it.
+bool is_part(const Parameter& parameter, const ::torch::Tensor& gradient) {
+  return std::ranges::any_of(parameter.rounds, [&](const RoundGradient& round) {
+    return round.gradient.is_same(gradient);
+  });
+}
 
 // Adds in the memory of `total` if possible, because the program may hold that tensor.
 ::torch::Tensor sum_of(const ::torch::Tensor& total, const ::torch::Tensor& addend) {
@@ -54,7 +62,7 @@ void TorchGradientStorage::make_room(std::size_t slot) {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return;
   if (!parameter.rounds.empty()) {
-    if (parameter.rounds.back().gradient.is_same(gradient)) gradient.reset();
+    if (is_part(parameter, gradient)) gradient.reset();
   } else if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = std::exchange(gradient, ::torch::Tensor());
   }
@@ -207,14 +215,17 @@ void TorchGradientStorage::require_plain(const Parameter& parameter) {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   parameter.waiting = false;
   if (!gradient.defined() || parameter.detached) return {};
-  if (!parameter.rounds.empty() && parameter.rounds.back().gradient.is_same(gradient)) return {};
+  if (is_part(parameter, gradient)) return {};
   if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = gradient;
     return {};
   }
   // The program has zeroed or replaced the last result.
   parameter.reduced.reset();
-  return parameter.set_aside.is_same(gradient) ? ::torch::Tensor() : gradient;
+  if (parameter.set_aside.is_same(gradient)) return {};
+  // No result can be written into the memory of an expanded gradient, which the program has set.
+  if (elements_overlap(gradient)) gradient = gradient.clone(at::MemoryFormat::Contiguous);
+  return gradient;
 }
 
 // Gradients are reduced in the memory order of their parameters, which was agreed at construction.

@@ -37,10 +37,44 @@ void PassReducer::end_pass() {
     std::fill(fresh_.begin(), fresh_.end(), false);
     return;
   }
-  submit_summary();
-  submit_missing();
-  finish();
+  end_together({this});
   rethrow();
+}
+
+void PassReducer::end_together(const std::vector<PassReducer*>& passes) noexcept {
+  for (PassReducer* const pass : passes) pass->submit_summary();
+  std::vector<PassReducer*> awaited = passes;
+  while (!awaited.empty()) {
+    const bool all = !await_any_summary(awaited);
+    std::erase_if(awaited, [all](PassReducer* pass) {
+      const detail::FutureBase* const summary = pass->summary_.future();
+      if (!all && summary != nullptr && !summary->ready()) return false;
+      pass->submit_missing();
+      return true;
+    });
+  }
+  // What the hooks of one pass do next is submitted for all passes before it is awaited.
+  const auto is_active = [](const PassReducer* pass) { return pass->active(); };
+  for (int operations = 2; std::ranges::any_of(passes, is_active); ++operations)
+    for (PassReducer* const pass : passes)
+      if (pass->active()) pass->proceed(operations);
+}
+
+// A rank that steps without backward ends the passes of its optimizers one after the other, in the
+// program's order, so any summary may be the first to arrive. Returns false if this thread cannot
+// wait; `take_summary` then throws the reason.
+bool PassReducer::await_any_summary(const std::vector<PassReducer*>& passes) noexcept {
+  try {
+    std::vector<const detail::FutureBase*> summaries;
+    for (PassReducer* const pass : passes) {
+      if (pass->summary_.future() == nullptr) return true;
+      summaries.push_back(pass->summary_.future());
+    }
+    detail::FutureBase::wait_for_any(summaries);
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 void PassReducer::fill_summary() {
@@ -72,7 +106,6 @@ void PassReducer::call_summary() {
 }
 
 void PassReducer::submit_summary() noexcept {
-  // If the pass fails after its summary was submitted, the submitted summary stays as it is.
   if (summary_.is_submitted()) return;
   attempt([&] {
     fill_summary();
@@ -80,10 +113,6 @@ void PassReducer::submit_summary() noexcept {
     call_summary();
     step_.begin();
   });
-}
-
-bool PassReducer::summary_arrives_within(std::chrono::duration<double> timeout) noexcept {
-  return summary_.arrives_within(timeout);
 }
 
 void PassReducer::take_summary() {
@@ -132,8 +161,10 @@ void PassReducer::submit_missing() noexcept {
     storage_.expect(slot, summary_.contents()[slot]);
   for (std::size_t i = 0; i < buckets_.all().size(); ++i) {
     Bucket& bucket = buckets_.all()[i];
-    // If the ranks could not agree, each submits everything once, so that all get an answer.
-    const int wanted = unknown || !agrees_ ? 1 : summary_.rounds()[i];
+    // If the ranks could not agree, each submits everything once, so that all get an answer. After
+    // a failure, no rank submits a second round.
+    int wanted = unknown || !agrees_ ? 1 : summary_.rounds()[i];
+    if (summary_.tells_failure()) wanted = std::min(wanted, 1);
     while (bucket.rounds < wanted) {
       const int before = bucket.rounds;
       if (!unknown && is_member_) refuse_frozen(bucket);
@@ -181,8 +212,10 @@ bool PassReducer::reach_hooks(int operations) noexcept {
                       summary_.is_agreed() ? summary_.refused() : std::span<std::int32_t>());
 }
 
-void PassReducer::proceed(int phase) noexcept {
-  if (reach_hooks(phase)) return;
+// Runs the hooks until each has submitted this many operations. Ends the pass in two further calls
+// once all hooks have submitted fewer.
+void PassReducer::proceed(int operations) noexcept {
+  if (reach_hooks(operations)) return;
   if (!hooks_.has_begun_status()) return submit_hook_status();
   finish_pending();
 }
@@ -242,7 +275,7 @@ void PassReducer::leave_pass() {
   std::fill(fresh_.begin(), fresh_.end(), false);
   active_ = false;
   if (failed_ || error_) return;
-  ++passes_;
+  if (counts_) ++passes_;
   local_passes_ = 0;
   reduced_ = true;
   ++reductions_;

@@ -87,11 +87,12 @@ void PassReducer::rejoin() noexcept {
   step_ = StepNumber();
 }
 
-void PassReducer::begin(bool reducing) {
+void PassReducer::begin(bool reducing, bool counts) {
   settle();
   error_ = nullptr;
   active_ = true;
   reducing_ = reducing;
+  counts_ = counts;
 }
 
 bool PassReducer::is_complete(const Bucket& bucket) const {
@@ -103,7 +104,7 @@ void PassReducer::ready(std::size_t slot) {
   fresh_[slot] = true;
   Bucket& bucket = buckets_.of(slot);
   // The ranks agree on the order of operations by name, so buckets may become ready in any order.
-  if (is_complete(bucket)) submit(bucket);
+  if (bucket.rounds == 0 && is_complete(bucket)) submit(bucket);
   note_completed();
   hooks_.poll();
 }
@@ -214,17 +215,12 @@ void PassReducer::fail_pass() noexcept {
     return;
   }
   failed_ = true;
-  // If the summary tells of a failure, the hooks of the failed rank have refused, and the hooks of
-  // this rank run on until they meet the refusal.
-  if (!summary_.tells_failure()) hooks_.abort();
-  const bool is_agreed = summary_.is_agreed();
-  // One round of each bucket is submitted before the summary, which tells the other ranks of the
-  // failure: until it is agreed, this rank does not know which further rounds they have submitted.
-  // If the summary was submitted before, the other ranks wait for no more than it lists.
+  hooks_.abort();
+  // The other ranks may have submitted the first round of any bucket. They submit no second one,
+  // because the summary tells them of the failure.
   for (Bucket& bucket : buckets_.all())
-    if (bucket.rounds == 0 && !summary_.is_submitted()) attempt([&] { submit(bucket); });
+    if (bucket.rounds == 0) attempt([&] { submit(bucket); });
   submit_summary();
-  if (is_agreed) submit_hook_status();  // the agreed summary does not tell of this failure
   for (std::size_t slot = 0; slot < slots(); ++slot) attempt([&] { storage_.detach(slot); });
 }
 

@@ -2,7 +2,6 @@
 // Reduces the gradients of one optimizer, pass by pass; knows no framework.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -29,13 +28,14 @@ namespace kolo::internal {
 
 /// Reduces gradients in buckets, passes and rounds. A bucket holds the gradients that one operation
 /// reduces: a single one or a group. A pass ends when all gradients are final. Within a pass, a
-/// gradient may accumulate again after its bucket was submitted: the bucket then has a further
-/// round.
+/// gradient may accumulate again after its bucket was submitted. What accumulates from then on is
+/// the bucket's second round, which is submitted at the end of the pass.
 ///
-/// The ranks may submit different buckets, and unequal rounds. At the end of a pass they agree on
+/// The ranks may submit different buckets, and one round or two. At the end of a pass they agree on
 /// the largest number of rounds of each bucket (`PassSummary`), and a rank that has submitted fewer
-/// submits zeros. The name of an operation does not depend on the pass, but its number does: a rank
-/// that is one pass or one step ahead gets Mismatch.
+/// submits zeros. No rank submits a second round before, so that a rank whose backward throws knows
+/// all operations of the others. The name of an operation does not depend on the pass, but its
+/// number does: a rank that is one pass or one step ahead gets Mismatch.
 ///
 /// Not thread-safe.
 class PassReducer {
@@ -71,9 +71,9 @@ class PassReducer {
 
   /// The number of backward passes of this step that have ended.
   [[nodiscard]] int passes() const { return passes_; }
-  /// True in the last of `backward_passes_per_step`, and in every further one.
+  /// True in the last of `backward_passes_per_step`, and in every pass after a reduction.
   [[nodiscard]] bool in_last_pass() const {
-    return passes_ + 1 >= options_.backward_passes_per_step;
+    return reduced_ || passes_ + 1 >= options_.backward_passes_per_step;
   }
   /// Drops passes that ended without reduction.
   KOLO_EXPORT void forget_passes();
@@ -94,8 +94,9 @@ class PassReducer {
   void set_reductions(std::int64_t reductions) { reductions_ = reductions; }
 
   /// Begins a pass. Its gradients are reduced if `reducing`; otherwise they accumulate on this
-  /// rank. First ends a pass that failed.
-  KOLO_EXPORT void begin(bool reducing);
+  /// rank. `counts`: it is a backward pass, and not a reduction of what passes have left. First
+  /// ends a pass that failed.
+  KOLO_EXPORT void begin(bool reducing, bool counts = true);
   [[nodiscard]] bool active() const { return active_ && !failed_; }
   [[nodiscard]] bool reducing() const { return reducing_; }
   /// Sets the factor by which gradients are multiplied before they are submitted, and the prescale
@@ -108,31 +109,19 @@ class PassReducer {
   /// Submits every bucket that was not submitted in this pass.
   KOLO_EXPORT void submit_rest();
 
-  // A pass that reduces ends in phases. If passes of several optimizers end together, call each
-  // phase for all of them before the next phase: the ranks may end the passes in different orders,
-  // and no phase waits for what another rank submits in a later phase.
-
-  /// Phase 0: submits the summary.
-  KOLO_EXPORT void submit_summary() noexcept;
-  /// Waits for at most `timeout` until the submitted summary is agreed; returns false if it is not
-  /// by then. It may depend on other optimizers, because a rank without a pass submits the summary
-  /// of one optimizer after the other.
-  [[nodiscard]] KOLO_EXPORT bool summary_arrives_within(
-      std::chrono::duration<double> timeout) noexcept;
-  /// Phase 1: waits for the summary, and submits the rounds that this rank lacks.
-  KOLO_EXPORT void submit_missing() noexcept;
-  /// The phases from number 2 on, until the pass is no longer active: one for each operation of
-  /// hooks, one for their status, and the last waits for all operations.
-  KOLO_EXPORT void proceed(int phase) noexcept;
-  /// The phases from number 2 on, all at once.
+  /// Ends passes that reduce: of all optimizers that one backward involves. The ranks may end the
+  /// passes in different orders. `rethrow` throws their errors.
+  KOLO_EXPORT static void end_together(const std::vector<PassReducer*>& passes) noexcept;
+  /// Waits for the operations of a pass all of whose buckets are submitted, and ends it.
   KOLO_EXPORT void finish() noexcept;
-  /// Throws the first error of all phases.
+  /// Throws the first error of the pass.
   KOLO_EXPORT void rethrow();
-  /// Runs all phases, and throws their first error. A pass without reduction is only counted.
+  /// Ends a pass, and throws its first error. A pass without reduction is only counted.
   KOLO_EXPORT void end_pass();
 
-  /// Gives up a pass that this rank cannot complete: tells the other ranks, and submits zeros for
-  /// the operations that they may wait for. Does not wait: `begin` or `settle` does.
+  /// Gives up a pass that this rank cannot complete, before its end: tells the other ranks, and
+  /// submits zeros for the operations that they may wait for. Does not wait: `begin` or `settle`
+  /// does.
   KOLO_EXPORT void fail_pass() noexcept;
   /// Waits for the operations of a pass that failed on this rank.
   KOLO_EXPORT void settle() noexcept;
@@ -162,13 +151,17 @@ class PassReducer {
                                              const std::vector<TensorView>& views);
   [[nodiscard]] bool was_submitted() const { return summary_.is_submitted() || !pending_.empty(); }
   void note_completed();
+  void submit_summary() noexcept;
   void fill_summary();
   void call_summary();
   void take_summary();
   void take_hashes();
   void require_equal(std::span<const std::int32_t> maxima) const;
   void compare_alone();
+  static bool await_any_summary(const std::vector<PassReducer*>& passes) noexcept;
+  void submit_missing() noexcept;
   void refuse_frozen(Bucket& bucket);
+  void proceed(int operations) noexcept;
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
   void submit_hook_status() noexcept;
   static void wait_for(PendingReduction& pending);
@@ -194,6 +187,7 @@ class PassReducer {
   std::int64_t reductions_ = 0;
   bool active_ = false;
   bool reducing_ = false;
+  bool counts_ = false;         // `passes_` includes this pass
   bool failed_ = false;         // this pass has failed on this rank
   std::exception_ptr error_{};  // the first error of this pass
   std::function<std::vector<ParameterHash>()> parameters_{};

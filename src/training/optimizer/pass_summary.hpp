@@ -42,7 +42,7 @@ class PassSummary {
 
   /// The mark of this rank if its backward has thrown.
   [[nodiscard]] std::int32_t& failure() { return numbers_[0]; }
-  /// For each bucket, the number of rounds that this rank has submitted or will submit.
+  /// For each bucket, the number of rounds that this rank has submitted or will submit: 0, 1 or 2.
   [[nodiscard]] std::span<std::int32_t> rounds() { return field(1, buckets_); }
   /// For each slot, `GradientStorage::content`.
   [[nodiscard]] std::span<std::int32_t> contents() { return field(1 + buckets_, slots_); }
@@ -62,14 +62,9 @@ class PassSummary {
     future_ = detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step});
     state_ = State::submitted;
   }
-  /// Waits for at most `timeout`. Returns false if the submitted numbers are not agreed by then.
-  [[nodiscard]] bool arrives_within(std::chrono::duration<double> timeout) noexcept {
-    if (state_ != State::submitted) return true;
-    try {
-      return future_.wait_for(timeout);
-    } catch (...) {
-      return true;  // `wait` throws the error
-    }
+  /// The future of the submitted numbers, until `wait` has taken it; null before `submit`.
+  [[nodiscard]] const detail::FutureBase* future() const {
+    return state_ == State::submitted ? &future_ : nullptr;
   }
   /// Waits for the maxima. Throws the errors of the allreduce.
   void wait() {

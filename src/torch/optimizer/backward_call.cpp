@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/optimizer/backward_call.hpp"
+
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <exception>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal {
+namespace {
+
+namespace autograd = ::torch::autograd;
+
+// LibTorch copies what a thread has stored under such a kind to the threads that work for it. The
+// number is far above LibTorch's own kinds.
+constexpr auto info_kind = static_cast<c10::DebugInfoKind>(0xC0);
+
+}  // namespace
+
+/// Passes all calls on to LibTorch's engine. An engine of Python's replaces LibTorch's in the same
+/// way. This one has no threads of its own, and lives as long as the process.
+class BackwardCall::ReportingEngine final : public autograd::Engine {
+ public:
+  explicit ReportingEngine(autograd::Engine& before) : before_(before) {}
+
+  static ReportingEngine& installed() {
+    static ReportingEngine& engine = []() -> ReportingEngine& {
+      auto made = std::make_unique<ReportingEngine>(autograd::Engine::get_default_engine());
+      autograd::set_default_engine_stub([]() -> autograd::Engine& { return installed(); });
+      return *made.release();
+    }();
+    return engine;
+  }
+
+  void watch(const std::weak_ptr<BackwardPart>& part) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(watching_, [](const auto& watching) { return watching.expired(); });
+    watching_.push_back(part);
+  }
+
+  autograd::variable_list execute(const autograd::edge_list& roots,
+                                  const autograd::variable_list& inputs, bool keep_graph,
+                                  bool create_graph, bool accumulate_grad,
+                                  const autograd::edge_list& outputs) override {
+    const auto run = [&] {
+      return before_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    };
+    // torch::autograd::grad() accumulates nothing, but backward() may be nested in it.
+    if (!accumulate_grad || find() != nullptr) return run();
+    for (const std::shared_ptr<BackwardPart>& part : watching()) part->before_backward();
+    const auto backward = std::make_shared<BackwardCall>();
+    autograd::variable_list results;
+    try {
+      const c10::DebugInfoGuard guard(info_kind, backward);
+      results = run();
+    } catch (...) {
+      backward->fail();
+      throw;
+    }
+    backward->end();
+    return results;
+  }
+
+  std::unique_ptr<autograd::AnomalyMetadata> make_anomaly_metadata() override {
+    return before_.make_anomaly_metadata();
+  }
+  std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return before_.get_default_saved_variable_hooks();
+  }
+
+ private:
+  std::vector<std::shared_ptr<BackwardPart>> watching() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<BackwardPart>> parts;
+    for (const std::weak_ptr<BackwardPart>& part : watching_)
+      if (auto alive = part.lock()) parts.push_back(std::move(alive));
+    return parts;
+  }
+
+  autograd::Engine& before_;
+  std::mutex mutex_{};  // guards the member below
+  std::vector<std::weak_ptr<BackwardPart>> watching_{};
+};
+
+void BackwardCall::watch(const std::weak_ptr<BackwardPart>& part) {
+  ReportingEngine::installed().watch(part);
+}
+
+BackwardCall* BackwardCall::find() {
+  auto* const found = static_cast<BackwardCall*>(c10::ThreadLocalDebugInfo::get(info_kind));
+  if (found == nullptr) return nullptr;
+  // A task that a call of backward() has left behind may call backward() later.
+  const std::lock_guard lock(found->mutex_);
+  return found->is_closed_ ? nullptr : found;
+}
+
+BackwardCall& BackwardCall::current() {
+  if (BackwardCall* const found = find()) return *found;
+  throw InvalidArgument(
+      "a gradient has accumulated in an autograd engine that does not report to Kolo. If the "
+      "program loads another engine, such as Python's, construct its optimizers afterwards");
+}
+
+void BackwardCall::add(std::weak_ptr<BackwardPart> part) {
+  const std::lock_guard lock(mutex_);
+  parts_.push_back(std::move(part));
+}
+
+std::vector<std::shared_ptr<BackwardPart>> BackwardCall::close() {
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  std::vector<std::shared_ptr<BackwardPart>> parts;
+  for (const std::weak_ptr<BackwardPart>& part : parts_)
+    if (auto alive = part.lock()) parts.push_back(std::move(alive));
+  return parts;
+}
+
+void BackwardCall::end() {
+  std::vector<std::shared_ptr<BackwardPart>> parts = close();
+  std::vector<PassReducer*> reducing;
+  std::exception_ptr error;
+  const auto note_error = [&] {
+    if (!error) error = std::current_exception();
+  };
+  // A pass that a check refuses fails on all ranks. The others end as usual.
+  std::erase_if(parts, [&](const std::shared_ptr<BackwardPart>& part) {
+    try {
+      if (PassReducer* const reducer = part->check_pass()) reducing.push_back(reducer);
+      return false;
+    } catch (...) {
+      note_error();
+      part->fail_pass();
+      return true;
+    }
+  });
+  internal::PassReducer::end_together(reducing);
+  for (const std::shared_ptr<BackwardPart>& part : parts) {
+    try {
+      part->end_pass();
+    } catch (...) {
+      note_error();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void BackwardCall::fail() noexcept {
+  for (const std::shared_ptr<BackwardPart>& part : close()) part->fail_pass();
+}
+
+}  // namespace kolo::internal

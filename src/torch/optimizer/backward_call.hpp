@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of backward(): their beginning, and the passes of optimizers that end with them.
+#pragma once
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "training/optimizer/pass_reducer.hpp"
+
+namespace kolo::internal {
+
+/// An optimizer's part in calls of backward(). Called on the thread that calls backward().
+class BackwardPart {
+ public:
+  virtual ~BackwardPart() = default;
+  /// Called before each call of backward() that is not nested in another one. The call need not
+  /// involve the optimizer.
+  virtual void before_backward() = 0;
+  /// Called when all gradients of the pass have accumulated. Returns the reducer with which the
+  /// pass is to end; null if it reduces nothing. If it throws, `fail_pass` follows.
+  [[nodiscard]] virtual PassReducer* check_pass() = 0;
+  /// Called after the pass has ended. Throws its error.
+  virtual void end_pass() = 0;
+  /// Called in place of the last two functions if backward has thrown.
+  virtual void fail_pass() noexcept = 0;
+};
+
+/// A call of backward() with all calls that are nested in it, as in gradient checkpointing. On one
+/// rank a nested call may accumulate first, on another rank the outer one. So they are one pass of
+/// an optimizer, which ends with the outer call. LibTorch hands this object to all threads that
+/// work on the call.
+class BackwardCall : public c10::DebugInfoBase {
+ public:
+  /// Makes LibTorch report calls of backward(), and calls `part` from now on. Thread-safe.
+  static void watch(const std::weak_ptr<BackwardPart>& part);
+  /// The call that this thread works for. Throws InvalidArgument if LibTorch has not reported it.
+  static BackwardCall& current();
+
+  /// Adds a pass, which then ends with this call. Thread-safe.
+  void add(std::weak_ptr<BackwardPart> part);
+  /// True on the thread that has called backward(), and false on LibTorch's own threads.
+  [[nodiscard]] bool is_callers_thread() const { return caller_ == std::this_thread::get_id(); }
+
+ private:
+  class ReportingEngine;
+
+  /// The call that this thread works for; null if there is none.
+  [[nodiscard]] static BackwardCall* find();
+  [[nodiscard]] std::vector<std::shared_ptr<BackwardPart>> close();
+  void end();
+  void fail() noexcept;
+
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::mutex mutex_{};  // guards the members below
+  std::vector<std::weak_ptr<BackwardPart>> parts_{};
+  bool is_closed_ = false;
+};
+
+}  // namespace kolo::internal

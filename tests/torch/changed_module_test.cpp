@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// DistributedGradients of a module that changes: layers that are replaced, added, removed, frozen
+// or unfrozen.
+#include "support.hpp"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace kolo::internal::testing_support {
+namespace {
+
+using ::torch::Tensor;
+
+struct ChangingNet : ::torch::nn::Module {
+  ChangingNet() {
+    for (const auto& [name, length] : {std::pair("body", 2), std::pair("head", 3)})
+      put(name, length);
+  }
+  /// A layer of the program's own, or one that replaces an earlier one.
+  void put(const std::string& name, std::int64_t length) {
+    auto layer = std::make_shared<::torch::nn::Module>();
+    layer->register_parameter("w", ::torch::ones({length}, f64));
+    if (named_children().contains(name)) {
+      replace_module(name, layer);
+    } else {
+      register_module(name, layer);
+    }
+  }
+  void freeze(bool frozen, const std::string& name) {
+    for (Tensor& w : named_children()[name]->parameters()) w.set_requires_grad(!frozen);
+  }
+  /// The gradient of each element is rank + 1.
+  void backward() {
+    Tensor sum = ::torch::zeros({}, f64);
+    for (const Tensor& w : parameters())
+      if (w.requires_grad()) sum = sum + w.sum();
+    (sum * (rank() + 1)).backward();
+  }
+  void expect_reduced(double factor = 1.0) {
+    for (const auto& item : named_parameters()) {
+      SCOPED_TRACE(item.key());
+      if (item->requires_grad())
+        expect_close(item->grad(), ::torch::full_like(item->detach(), factor * mean_rank()));
+    }
+    for (Tensor& w : parameters()) w.mutable_grad().reset();
+  }
+};
+
+class ChangedModuleTest : public TorchTest {
+ protected:
+  std::shared_ptr<ChangingNet> net_ = std::make_shared<ChangingNet>();
+  void expect_passes() {
+    for (int pass = 0; pass < 2; ++pass) {
+      net_->backward();
+      net_->expect_reduced();
+    }
+  }
+};
+
+TEST_F(ChangedModuleTest, ReplacedLayersAreReduced) {
+  for (const DistributedOptimizerOptions& options :
+       std::vector<DistributedOptimizerOptions>{{}, {.num_groups = 1}}) {
+    net_ = std::make_shared<ChangingNet>();
+    const DistributedGradients gradients(*net_, options);
+    net_->put("head", 3);
+    expect_passes();
+    net_->put("head", 5);
+    net_->put("body", 7);
+    expect_passes();
+  }
+}
+
+TEST_F(ChangedModuleTest, AddedAndRemovedLayersAreFollowed) {
+  DistributedGradients gradients(*net_);
+  net_->put("adapter", 4);
+  expect_passes();
+  net_->unregister_module("body");
+  expect_passes();
+  net_->put("body", 2);
+  net_->put("adapter", 2);
+  {
+    const NoSync local = gradients.no_sync();
+    net_->backward();
+  }
+  net_->backward();
+  net_->expect_reduced(2.0);
+  {
+    const NoSync local = gradients.no_sync();
+    net_->backward();
+  }
+  net_->put("late", 3);
+  gradients.synchronize();
+  net_->unregister_module("late");
+  net_->expect_reduced();
+  gradients.rejoin();
+  expect_passes();
+}
+
+TEST_F(ChangedModuleTest, AModuleThatWasWhollyFrozenIsReducedOnceItIsNot) {
+  for (const char* layer : {"body", "head"}) net_->freeze(true, layer);
+  const DistributedGradients gradients(*net_);
+  net_->freeze(false, "head");
+  expect_passes();
+  net_->freeze(false, "body");
+  net_->freeze(true, "head");
+  expect_passes();
+}
+
+TEST_F(ChangedModuleTest, ALayerThatOneRankUnfreezesIsNamedOnTheOthers) {
+  if (size() == 1) GTEST_SKIP() << "on several ranks";
+  net_->freeze(true, "head");
+  const DistributedGradients gradients(*net_);
+  if (rank() == 0) {
+    net_->freeze(false, "head");
+    net_->backward();
+  } else {
+    EXPECT_EQ(error_of<InvalidArgument>([&] { net_->backward(); }).tensor(), "head.w");
+  }
+}
+
+TEST_F(ChangedModuleTest, AModuleMayEndBeforeItsGradients) {
+  const DistributedGradients gradients(*net_);
+  Tensor kept = net_->parameters().front();
+  net_.reset();
+  backward(kept, rank() + 1);
+  expect_close(kept.grad(), values({mean_rank(), mean_rank()}));
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
