@@ -89,6 +89,8 @@ def run(command, environment, log):
     log.seek(start)
     output = log.read()
     result = {"seconds": round(time.monotonic() - begin, 1), **judge(command, status, output)}
+    if found := re.search(command.path(), output):
+        result["path"] = found.group().strip()
     if command.keeps_output or result["status"] == "failed":
         result["output"] = output.splitlines()[-KEPT_LINES:]
     log.seek(0, os.SEEK_END)
@@ -104,7 +106,11 @@ def judge(command, status, output):
         return {"status": "skipped", "reason": (output.strip().splitlines() or [""])[-1]}
     if command.status is not None and status != command.status:
         return {"status": "failed", "reason": f"exit status {status}"}
-    for pattern in command.patterns:
+    patterns = list(command.patterns)
+    if "KOLO_GPU_OPERATIONS" in command.environment and "KOLO_LOG_LEVEL" in command.environment \
+            and command.status is not None:
+        patterns.append(command.path())
+    for pattern in patterns:
         if not re.search(pattern, output):
             return {"status": "failed", "reason": f"no line of the output matches: {pattern}"}
     return {"status": "passed"}
@@ -137,7 +143,8 @@ class Check:
             result = run(command, self.arguments.environment, log)
         self.summary.add(step.name, command.name, result)
         print(f"{step.name:8} {command.name:24} {result['status']:8} "
-              f"{result.get('seconds', 0):6.1f} s  {result.get('reason', '')}", flush=True)
+              f"{result.get('seconds', 0):6.1f} s  "
+              f"{result.get('reason') or result.get('path', '')}", flush=True)
 
     def run(self, chosen):
         for step in chosen:

@@ -3,14 +3,17 @@
 """Tests of gpu-check's own logic: limits, results, continuing after a stop."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import check  # noqa: E402  (its folder is named above)
 import steps  # noqa: E402  (its folder is named above)
 import trim_fatbin  # noqa: E402
 
@@ -123,6 +126,28 @@ class StepsTest(unittest.TestCase):
                 Arguments.dry_run, Arguments.programs = dry_run, programs
                 names = [step.name for step in steps.make(Arguments)]
                 self.assertEqual(names[-6:], ["probe", "kernel", "nccl", "faults", "torch", "bench"])
+
+
+    def on_a_card(self, name):
+        class Arguments:
+            mpirun, dry_run, programs = "mpirun", False, pathlib.Path("bin")
+        return {command.name: command for step in steps.make(Arguments)
+                for command in step.commands}[name]
+
+    def test_no_program_of_kolo_starts_mpi_alone(self):
+        self.assertEqual(self.on_a_card("kernel-and-nccl").argv[:3], ["mpirun", "-np", "1"])
+
+    def test_training_on_a_card_uses_the_nccl_of_the_kit(self):
+        with unittest.mock.patch.dict(os.environ, KOLO_KIT_NCCL="/kit/lib/libnccl.so.2"):
+            environment = self.on_a_card("cifar10-2").environment
+        self.assertEqual(environment["LD_PRELOAD"], "/kit/lib/libnccl.so.2")
+
+    def test_a_command_fails_if_it_takes_another_path(self):
+        command = self.on_a_card("cifar10-2")
+        line = "[kolo rank 0] info: GPU tensors of ranks 0-1 "
+        self.assertEqual(check.judge(command, 0, line + "use NCCL 2.30.7\n")["status"], "passed")
+        staged = line + "are staged through host memory: NCCL 2.28.9 lacks it\n"
+        self.assertEqual(check.judge(command, 0, staged)["status"], "failed")
 
 
 class TrimTest(unittest.TestCase):

@@ -15,6 +15,9 @@ for library in "$kit"/fallback/lib/*; do
 done
 export LD_LIBRARY_PATH="$kit/lib:$lacking${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
+# For programs with LibTorch, whose libraries would load an NCCL of their own.
+if [ -e "$kit/lib/libnccl.so.2" ]; then export KOLO_KIT_NCCL="$kit/lib/libnccl.so.2"; fi
+
 # Open MPI and PMIx were compiled for other folders. One host, with shared memory and TCP.
 pmix=$kit/mpi/usr/lib/x86_64-linux-gnu/pmix2
 export OPAL_PREFIX="$kit/mpi/usr" OPAL_SYSCONFDIR="$kit/mpi/etc/openmpi"

@@ -13,7 +13,10 @@ STEP_SECONDS = 470  # the limits of a step's commands together
 
 # NCCL 2.30 and later: several ranks on one GPU. Their kernels take turns unless they are small.
 SHARED_CARD = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
-OVER_NCCL = {**SHARED_CARD, "KOLO_GPU_OPERATIONS": "nccl"}
+# Each rank logs its path, and NCCL's version.
+LOGGED = {"KOLO_LOG_LEVEL": "info"}
+OVER_NCCL = {**SHARED_CARD, **LOGGED, "KOLO_GPU_OPERATIONS": "nccl"}
+STAGED = {**LOGGED, "KOLO_GPU_OPERATIONS": "staged"}
 OPERATIONS = "allreduce,allgather,broadcast,alltoall,reducescatter"
 
 
@@ -27,6 +30,13 @@ class Command:
     patterns: list = dataclasses.field(default_factory=list)  # all found in the output
     needs: list = dataclasses.field(default_factory=list)  # programs, by path or name
     keeps_output: bool = False  # in the summary
+
+    def path(self):
+        """The data path that the command is to take: a pattern of Kolo's log line about it."""
+        forced = self.environment.get("KOLO_GPU_OPERATIONS")
+        return {"nccl": r"GPU tensors of ranks \S+ use NCCL \S+",
+                "staged": r"GPU tensors of ranks \S+ are staged through host memory",
+                None: r"GPU tensors of ranks \S+ (use|are staged).*"}[forced]
 
     def __post_init__(self):
         self.argv = [str(word) for word in self.argv]
@@ -122,7 +132,7 @@ class Maker:
             self.alone("one-process", "unit.gpu_card", "--gtest_filter=*TwoRanks*",
                        environment=SHARED_CARD, patterns=["OK .*TwoRanksInOneProcess"])]
         for name, environment in (("two-processes", OVER_NCCL),
-                                  ("staged", {"KOLO_GPU_OPERATIONS": "staged"})):
+                                  ("staged", STAGED)):
             commands.append(self.ranks(
                 name, 2, "kolo-perf", "--device", "cuda", "--operation", OPERATIONS, "--sizes",
                 "4,1000,64K,5M", "--dtype", "f32,f64,f16,bf16,i16,i32,u8", "--iterations", "4",
@@ -150,12 +160,15 @@ class Maker:
         wheel = torch_wheel()
         libraries = {"LD_LIBRARY_PATH": ":".join(
             [f"{wheel}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])} if wheel else {}
+        libraries.update(kit_nccl())
         commands = [self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cuda", "--epochs",
                                "3", "--stand-in-size", "4000", seconds=100,
-                               environment={**libraries, **(OVER_NCCL if count > 1 else {})})
+                               environment={**libraries, **LOGGED,
+                                            **(OVER_NCCL if count > 1 else {})})
                     for count in (1, 2)]
         commands += [self.ranks(f"side-stream-{count}", count, "gpu_side_stream", seconds=100,
-                                environment={**libraries, **SHARED_CARD}) for count in (1, 2)]
+                                environment={**libraries, **SHARED_CARD, **LOGGED})
+                     for count in (1, 2)]
         return Step("torch", commands)
 
     def bench(self):
@@ -164,14 +177,22 @@ class Maker:
                 self.alone("plan", "bench-gpu", "--plan", keeps_output=True),
                 self.ranks("gradients-cpu", 2, "kolo-perf", "--gradients", "1000x1KB",
                            "--iterations", "2", keeps_output=True)])
-        commands = [self.alone("kernel-and-nccl", "bench-gpu", seconds=120, keeps_output=True)]
-        for name, count, environment in (("one-rank", 1, {}), ("nccl-2", 2, OVER_NCCL),
-                                         ("staged-2", 2, {"KOLO_GPU_OPERATIONS": "staged"})):
+        # Under mpirun: alone, MPI starts a daemon, which the kit lacks.
+        commands = [self.ranks("kernel-and-nccl", 1, "bench-gpu", seconds=120, keeps_output=True)]
+        for name, count, environment in (("one-rank", 1, LOGGED), ("nccl-2", 2, OVER_NCCL),
+                                         ("staged-2", 2, STAGED)):
             commands.append(self.ranks(
                 f"gradients-{name}", count, "kolo-perf", "--device", "cuda", "--gradients",
                 "resnet50,1000x1KB", "--iterations", "10", seconds=100, environment=environment,
                 keeps_output=True))
         return Step("bench", commands)
+
+
+def kit_nccl():
+    """The environment in which programs with LibTorch use the kit's NCCL. LibTorch's libraries name
+    the folder of its own, older NCCL (DT_RPATH), which comes before LD_LIBRARY_PATH."""
+    library = os.environ.get("KOLO_KIT_NCCL")
+    return {"LD_PRELOAD": library} if library else {}
 
 
 def torch_wheel():

@@ -2,6 +2,13 @@
 // DistributedOptimizer: all kinds of gradients that autograd can produce.
 #include "support.hpp"
 
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+#include <vector>
+
 namespace kolo::internal::testing_support {
 namespace {
 
@@ -11,6 +18,40 @@ using testing::HasSubstr;
 
 using GradientsTest = TorchTest;
 using SparseTest = TorchTest;
+
+// A GPU answers only once it has done all queued work.
+TEST_F(GradientsTest, ZeroedGradientsAreReadAtMostOnceAPass) {
+  static std::atomic<int> reads;
+  std::vector<::torch::Tensor> all;
+  for (int i = 0; i < 20; ++i) all.push_back(parameter({1.0, 2.0}));
+  const auto expect_few_reads = [&](auto& optimizer) {
+    const auto backward_of_all = [&] {
+      ::torch::Tensor sum = all.front().sum();
+      for (std::size_t i = 1; i < all.size(); ++i) sum = sum + all[i].sum();
+      (sum * (rank() + 1)).backward();
+    };
+    for (int step = 0; step < 3; ++step) {
+      backward_of_all();
+      optimizer.step();
+      // As `zero_grad(false)` of the module.
+      for (const ::torch::Tensor& tensor : all) tensor.mutable_grad().zero_();
+      reads = 0;
+      const at::CallbackHandle counting = at::addGlobalCallback(at::RecordFunctionCallback(
+          [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+            if (std::string_view(call.name()) == "aten::_local_scalar_dense") ++reads;
+            return nullptr;
+          }));
+      backward_of_all();
+      at::removeCallback(counting);
+      EXPECT_LE(reads, 1);
+    }
+  };
+  DistributedOptimizer whole(optim::SGD(all, 1.0));
+  expect_few_reads(whole);
+  for (::torch::Tensor& tensor : all) tensor = parameter({1.0, 2.0});
+  ShardedOptimizer sharded(optim::SGD(all, 1.0));
+  expect_few_reads(sharded);
+}
 
 TEST_F(GradientsTest, AParameterMayBeUsedThreeTimes) {
   ::torch::Tensor w = parameter({2.0});

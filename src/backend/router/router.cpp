@@ -265,7 +265,9 @@ void Router::end_agreement() {
   const nccl::GpuPath path = nccl::select_path(ranks, infos);
   const std::string names = to_string(RankSet::of(ranks));
   if (path.nccl) {
-    log(LogLevel::info, fmt::format("GPU tensors of ranks {} use NCCL", names));
+    const int version = nccl_->library().version();
+    log(LogLevel::info, fmt::format("GPU tensors of ranks {} use NCCL {}.{}.{}", names,
+                                    version / 10000, version / 100 % 100, version % 100));
     nccl_->connect(ranks, infos.front().unique_id);
   } else if (settings_.gpu_operations == GpuOperations::nccl) {
     throw BackendError(fmt::format("gpu_operations is nccl, but ranks {} cannot use NCCL: {}",

@@ -48,37 +48,54 @@ bool ShardGradientStorage::has_gradient(std::size_t slot) const {
 // Repeats for the gradient of the shard what the program has done to the whole gradient. It may
 // have zeroed or removed it through its module, which does not know the shards, or set another one.
 void ShardGradientStorage::sync_with_module(std::size_t slot) {
-  const at::NoGradGuard no_grad;
-  State& state = state_of(slot);
-  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).shard.mutable_grad();
-  if (state.left == Left::nothing || !sum.defined()) return;
-  const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
-  if (!gradient.defined()) {
+  const ::torch::Tensor& whole = parameters()[slot].tensor;
+  ::torch::Tensor& sum = shards_->of_whole(whole).shard.mutable_grad();
+  if (state_of(slot).left == Left::nothing || !sum.defined()) return;
+  if (!whole.grad().defined()) {
     sum.reset();
-  } else if (has_placeholder(slot)) {
-    sync_placeholder(slot);
-  } else if (state.left == Left::placeholder) {
+  } else if (has_changed(slot)) {
+    sync_changed(whole.device());
+  } else if (state_of(slot).left == Left::placeholder && !has_placeholder(slot)) {
     sum.reset();  // the program has set another gradient
-  } else if (state.version != unknown && gradient._version() != state.version &&
-             is_zero(gradient)) {
-    sum.zero_();
-    state.version = gradient._version();
   }
 }
 
-// All elements of the placeholder are one number. If it has changed, the program has zeroed the
+// True if the program has changed the tensor that this object has left, perhaps to zeros.
+bool ShardGradientStorage::has_changed(std::size_t slot) const {
+  const State* state = find_state(slot);
+  const ::torch::Tensor& whole = parameters()[slot].tensor;
+  if (state == nullptr || !whole.grad().defined() || state->version == unknown ||
+      !shards_->of_whole(whole).shard.grad().defined())
+    return false;
+  return (state->left == Left::local_gradient || has_placeholder(slot)) &&
+         whole.grad()._version() != state->version;
+}
+
+// All elements of a placeholder are one number. If it has changed, the program has zeroed the
 // gradient, or filled it with a number of its own.
-void ShardGradientStorage::sync_placeholder(std::size_t slot) {
-  State& state = state_of(slot);
-  ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
-  if (gradient._version() == state.version) return;
-  state.version = gradient._version();
-  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).shard.mutable_grad();
-  if (gradient.numel() == 0 || gradient.flatten()[0].item<double>() == 0.0) {
-    sum.zero_();
-  } else {
-    gradient = gradient.clone(at::MemoryFormat::Contiguous);
-    sum.reset();
+void ShardGradientStorage::sync_changed(const ::torch::Device& device) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::size_t> changed;
+  std::vector<::torch::Tensor> numbers;
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
+    if (parameters()[slot].tensor.device() != device || !has_changed(slot)) continue;
+    const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
+    const bool is_one_number = has_placeholder(slot) && gradient.numel() > 0;
+    changed.push_back(slot);
+    numbers.push_back(is_one_number ? gradient.flatten()[0] : gradient);
+  }
+  const std::vector<bool> zero = are_zero(numbers);
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    State& state = state_of(changed[i]);
+    ::torch::Tensor& gradient = parameters()[changed[i]].tensor.mutable_grad();
+    ::torch::Tensor& sum = shards_->of_whole(parameters()[changed[i]].tensor).shard.mutable_grad();
+    state.version = gradient._version();
+    if (zero[i]) {
+      sum.zero_();
+    } else if (has_placeholder(changed[i])) {
+      gradient = gradient.clone(at::MemoryFormat::Contiguous);
+      sum.reset();
+    }
   }
 }
 

@@ -87,7 +87,8 @@ class ShardGradientStorage : public TorchGradientStorage {
   [[nodiscard]] bool has_placeholder(std::size_t slot) const;
   [[nodiscard]] bool has_gradient(std::size_t slot) const;
   void sync_with_module(std::size_t slot);
-  void sync_placeholder(std::size_t slot);
+  [[nodiscard]] bool has_changed(std::size_t slot) const;
+  void sync_changed(const ::torch::Device& device);
   void remove_placeholder(std::size_t slot);
   void put_placeholder(std::size_t slot, double value);
   void take_unreduced(std::size_t slot, bool expected);

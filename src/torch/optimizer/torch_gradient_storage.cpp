@@ -7,6 +7,7 @@
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -35,24 +36,59 @@ bool is_part(const Parameter& parameter, const ::torch::Tensor& gradient) {
   return sum.add_(addend);
 }
 
+// True if the gradient is the tensor of the last result, which the program may have changed.
+bool holds_result(const Parameter& parameter) {
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  return gradient.defined() &&
+         parameter.reduced._unsafe_get_target() == gradient.unsafeGetTensorImpl();
+}
+
 }  // namespace
 
 TorchGradientStorage::TorchGradientStorage(DistributedOptimizerOptions options, const char* subject)
     : options_(std::move(options)), subject_(subject) {}
 
-bool TorchGradientStorage::is_zero(const ::torch::Tensor& gradient) {
-  const ::torch::Tensor values = is_sparse(gradient) ? gradient._values() : gradient;
-  return values.numel() == 0 || at::count_nonzero(values).item<std::int64_t>() == 0;
+std::vector<bool> TorchGradientStorage::are_zero(const std::vector<::torch::Tensor>& tensors) {
+  std::vector<::torch::Tensor> counts;
+  for (const ::torch::Tensor& tensor : tensors)
+    counts.push_back(at::count_nonzero(is_sparse(tensor) ? tensor._values() : tensor));
+  std::vector<bool> zero;
+  const ::torch::Tensor on_host = at::stack(counts).cpu();
+  for (std::int64_t i = 0; i < on_host.numel(); ++i)
+    zero.push_back(on_host.data_ptr<std::int64_t>()[i] == 0);
+  return zero;
 }
 
 // True if the gradient holds the last result. If the program has zeroed it since, nothing of the
 // result is left.
-bool TorchGradientStorage::is_reduced(const Parameter& parameter) {
-  const ::torch::Tensor& gradient = parameter.tensor.grad();
-  if (!gradient.defined() ||
-      parameter.reduced._unsafe_get_target() != gradient.unsafeGetTensorImpl())
-    return false;
-  return gradient._version() == parameter.reduced_version || !is_zero(gradient);
+bool TorchGradientStorage::is_reduced(const Parameter& parameter) const {
+  if (!holds_result(parameter)) return false;
+  const std::int64_t version = parameter.tensor.grad()._version();
+  if (version == parameter.reduced_version) return true;
+  if (version != parameter.compared_version) compare_with_zeros(parameter.tensor.device());
+  return !parameter.is_zeroed;
+}
+
+// Compares all results of the device that have changed: a program that zeroes gradients zeroes all
+// of them. The gradients of another device may be accumulating in another thread.
+void TorchGradientStorage::compare_with_zeros(const ::torch::Device& device) const {
+  const at::NoGradGuard no_grad;
+  std::vector<const Parameter*> changed;
+  std::vector<::torch::Tensor> gradients;
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.tensor.device() != device || !holds_result(parameter)) continue;
+    const ::torch::Tensor& gradient = parameter.tensor.grad();
+    if (gradient._version() == parameter.reduced_version ||
+        gradient._version() == parameter.compared_version)
+      continue;
+    changed.push_back(&parameter);
+    gradients.push_back(gradient);
+  }
+  const std::vector<bool> zero = are_zero(gradients);
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    changed[i]->compared_version = gradients[i]._version();
+    changed[i]->is_zeroed = zero[i];
+  }
 }
 
 void TorchGradientStorage::make_room(std::size_t slot) {
@@ -333,6 +369,7 @@ void TorchGradientStorage::put(Parameter& parameter, ::torch::Tensor total) cons
   if (!gradient.is_same(total)) gradient = std::move(total);
   parameter.reduced = decltype(parameter.reduced)(gradient.getIntrusivePtr());
   parameter.reduced_version = gradient._version();
+  parameter.compared_version = -1;
   parameter.mixed = false;
 }
 

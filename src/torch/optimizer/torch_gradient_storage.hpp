@@ -47,6 +47,10 @@ struct Parameter {
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
   std::int64_t reduced_version = 0;
+  // The last version that was compared with zeros, since the program had changed the result; -1:
+  // none.
+  mutable std::int64_t compared_version = -1;
+  mutable bool is_zeroed = false;  // that version has only zeros
 };
 
 struct SparseReductionOptions {
@@ -118,10 +122,13 @@ class TorchGradientStorage : public GradientStorage {
   /// Throws InvalidArgument for a gradient that autograd can differentiate, or of a dtype that Kolo
   /// does not have.
   static void require_plain(const Parameter& parameter);
-  static bool is_zero(const ::torch::Tensor& gradient);
-  [[nodiscard]] static bool is_reduced(const Parameter& parameter);
+  /// Whether each tensor has only zeros. All tensors are on one device, which is asked once: the
+  /// answer of a GPU takes as long as the work that is queued there.
+  [[nodiscard]] static std::vector<bool> are_zero(const std::vector<::torch::Tensor>& tensors);
+  [[nodiscard]] bool is_reduced(const Parameter& parameter) const;
 
  private:
+  void compare_with_zeros(const ::torch::Device& device) const;
   void require_unmixed(std::size_t slot) const;
   [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
   /// Returns the gradient; an undefined tensor if it is reduced already or under reduction.

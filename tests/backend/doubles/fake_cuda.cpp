@@ -152,9 +152,17 @@ void FakeCuda::pass_captures(const char* call) {
     complain(fmt::format("{} invalidates a capture", call));
 }
 
-void FakeCuda::begin_capture(gpu::StreamHandle stream) {
+void FakeCuda::begin_capture(gpu::StreamHandle stream, gpu::CaptureMode mode) {
   const std::lock_guard lock(mutex_);
   streams_.at(id_of(stream)).capturing = true;
+  streams_.at(id_of(stream)).capture_mode = mode;
+}
+
+bool FakeCuda::captures_globally() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(streams_, [](const auto& s) {
+    return s.second.capturing && s.second.capture_mode == gpu::CaptureMode::global;
+  });
 }
 
 void FakeCuda::end_capture(gpu::StreamHandle stream) {

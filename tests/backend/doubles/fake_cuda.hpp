@@ -80,8 +80,12 @@ class FakeCuda : public gpu::Runtime {
   /// Frees memory immediately: later accesses are errors.
   void unmap_memory(std::byte* memory) { give_back(memory, false); }
 
-  /// Begins to capture the stream into a graph. Complains about calls that invalidate the capture.
-  void begin_capture(gpu::StreamHandle stream);
+  /// Begins to capture the stream into a graph. Complains about calls that invalidate the capture,
+  /// whatever its mode is.
+  void begin_capture(gpu::StreamHandle stream,
+                     gpu::CaptureMode mode = gpu::CaptureMode::thread_local_only);
+  /// True if a capture forbids calls of threads that no one has put into the relaxed mode.
+  [[nodiscard]] bool captures_globally() const;
   void end_capture(gpu::StreamHandle stream);
   /// The double of cudaStreamPerThread.
   [[nodiscard]] static gpu::StreamHandle per_thread_stream();
@@ -143,6 +147,7 @@ class FakeCuda : public gpu::Runtime {
     int device;
     std::deque<Work> work{};
     bool capturing = false;
+    gpu::CaptureMode capture_mode = gpu::CaptureMode::thread_local_only;
     bool destroyed = false;  // work that is queued is still done
   };
 

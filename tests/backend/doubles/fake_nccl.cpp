@@ -118,9 +118,16 @@ nccl::State FakeNccl::state(nccl::CommHandle handle) {
     throw BackendError("a call of NCCL under way failed: unhandled cuda error (1)");
   if (notices_aborts && comm.clique->aborted > 0)
     throw BackendError("a call of NCCL under way failed: remote process exited (6)");
+  if (!comm.made && cuda_->captures_globally()) {
+    error_ =
+        "a call of NCCL under way failed: unhandled cuda error (1): Cuda failure 'operation not "
+        "permitted when stream is capturing'";
+    throw BackendError(error_);
+  }
   if (comm.looks_left < 0 || comm.clique->joined < comm.clique->size || !children_have_joined(comm))
     return nccl::State::in_progress;
   if (comm.looks_left > 0 && --comm.looks_left > 0) return nccl::State::in_progress;
+  comm.made = true;
   if (!comm.children.empty() && comm.children.front().looks_left-- > 0) return nccl::State::ready;
   write_children(comm, 1);
   for (FakeCuda::Work& work : std::exchange(comm.launching, {}))

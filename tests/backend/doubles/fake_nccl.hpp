@@ -22,7 +22,9 @@ namespace kolo::internal::backend {
 /// null until the parent is ready, and is then written through the caller's pointer. An abort waits
 /// for kernels, and hangs on kernels of a communicator that is not aborted too. Destroying a
 /// communicator waits for its other ranks to destroy it, or to be lost. Ranks must register memory
-/// in the same order and use the same places in it.
+/// in the same order and use the same places in it. A communicator is made by threads of NCCL's
+/// own, which do not inherit the caller's capture mode: it fails while a capture forbids their
+/// calls.
 class FakeNccl : public nccl::Library {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
@@ -94,6 +96,7 @@ class FakeNccl : public nccl::Library {
     NcclClique* clique = nullptr;
     int rank = 0;
     int looks_left = 0;
+    bool made = false;
     std::uint64_t collectives = 0;                                       // collectives called
     std::map<int, std::uint64_t> sends{};                                // by peer
     std::map<int, std::uint64_t> receives{};                             // by peer

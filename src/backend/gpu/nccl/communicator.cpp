@@ -115,6 +115,14 @@ std::string wait_until_made(Library& library, CommState& state, CommHandle paren
   return "";
 }
 
+/// NCCL creates communicators in threads of its own, which no caller can exempt from captures.
+std::string_view advice_for(std::string_view error) {
+  if (error.find("stream is capturing") == std::string_view::npos) return "";
+  return ". Another thread was capturing a CUDA graph in global mode, which forbids NCCL's own "
+         "threads to use CUDA, and that capture is broken, too: run each collective of GPU tensors "
+         "once before the first capture, or capture with cudaStreamCaptureModeThreadLocal";
+}
+
 }  // namespace
 
 CommunicatorGroup::~CommunicatorGroup() {
@@ -257,8 +265,9 @@ bool Communicator::ready() {
   const std::lock_guard lock(state_->mutex);
   if (!state_->done) return false;
   if (!state_->error.empty())
-    throw BackendError(fmt::format("cannot create the NCCL communicator for ranks {}: {}",
-                                   to_string(RankSet::of(ranks_)), state_->error));
+    throw BackendError(fmt::format("cannot create the NCCL communicator for ranks {}: {}{}",
+                                   to_string(RankSet::of(ranks_)), state_->error,
+                                   advice_for(state_->error)));
   handle_ = state_->handle;
   return true;
 }

@@ -217,6 +217,24 @@ TEST(NcclLife, ABatchThatIsAbandonedAbortsItsCommunicator) {
   EXPECT_EQ(nccl->communicators(), 0);
 }
 
+/// As a program that captures in CUDA's default mode while another of its threads makes the first
+/// collective.
+TEST(NcclErrors, ACommunicatorThatMeetsACaptureSaysWhatToDo) {
+  GpuWorld world({.ranks = 1});
+  FakeCuda& cuda = *world.rank(0).cuda;
+  const gpu::StreamHandle captured = cuda.create_stream();
+  cuda.begin_capture(captured, gpu::CaptureMode::global);
+  Allreduces batch(world, {8});
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  EXPECT_THAT(
+      failure_of(world, batch.running),
+      AllOf(HasSubstr("operation not permitted when stream is capturing"),
+            HasSubstr("before the first capture"), HasSubstr("cudaStreamCaptureModeThreadLocal")));
+  batch.running.clear();
+  cuda.end_capture(captured);
+  cuda.destroy_stream(captured);
+}
+
 TEST(NcclLife, AbortEndsACommunicatorThatIsStillBeingMade) {
   std::shared_ptr<FakeNccl> nccl;
   {
