@@ -46,8 +46,7 @@ class KOLO_EXPORT State {
   /// Adds a part that is equal on all ranks:
   /// - numbers, enumerations, strings, arrays, vectors of numbers (also SharedVector) of any size;
   /// - samplers, `ReduceOnPlateau`, and all other classes with `state() const` and `load_state`,
-  /// which
-  ///   return and take a `std::string` or a StateDict;
+  ///   which return and take a `std::string` or a StateDict;
   /// - optimizers and all other classes with `rejoin()`, which `sync` calls; see
   ///   DistributedOptimizer;
   /// - with LibTorch: modules, tensors, optimizers, GradScaler.

@@ -29,7 +29,7 @@ class FutureBase {
   /// False for a default-constructed future, a moved-from one, and one whose value was taken.
   [[nodiscard]] bool valid() const noexcept { return operation_ != nullptr; }
 
-  /// Blocks until the operation is done. Throws the operation's error if it failed, in each call.
+  /// Blocks until the operation is done. If it failed, every call throws the operation's error.
   /// While waiting, the calling thread does the session's work. Throws InvalidArgument if the
   /// future is not valid.
   KOLO_EXPORT void wait();

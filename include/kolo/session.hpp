@@ -55,7 +55,8 @@ struct SessionOptions {
   /// `timeline`. Default: none.
   std::optional<std::string> statistics{};
   /// Network interfaces for control messages between hosts: names and networks such as
-  /// `eth0,10.1.0.0/16`. `none` sends them over MPI, which costs polling. Default: all that are up.
+  /// `eth0,10.1.0.0/16`. `none` sends them over MPI, which Kolo must then poll. Default: all that
+  /// are up.
   std::optional<std::string> control_interface{};
   /// Time after which a host that sends nothing is considered lost, which ends the session with
   /// PeerLeft. 0: never. Rank 0's value is used. Default 30 s.

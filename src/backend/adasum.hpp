@@ -57,8 +57,9 @@ struct AdasumVector {
   }
 };
 
-/// Two ranks whose vectors are combined, into the first. The ranks beyond the largest power of two
-/// are combined with the ranks from 0 on; then follow pairs at growing distances.
+/// Two ranks whose vectors are combined; the first rank gets the result. First, the ranks beyond
+/// the largest power of two are paired with the ranks from 0 on; then come pairs at doubling
+/// distances.
 struct AdasumPair {
   int first = 0;
   int second = 0;

@@ -60,8 +60,9 @@ struct Batch {
   std::uint32_t part = 0;      // below `parts`; distinguishes the batches of one log entry
   PhaseObserver* observer = nullptr;  // outlives the execution; may be null
 
-  /// Part 0 is for agreements before the batch, eight parts are for the chunks of a staged batch.
-  /// Odd, so that the orders of consecutive entries alternate between odd and even.
+  /// Part 0 is for agreements before the batch, and eight parts are for the chunks of a staged
+  /// batch. The number is odd, so that the orders of consecutive entries alternate between odd and
+  /// even.
   static constexpr std::uint64_t parts = 9;
 
   /// Strictly ascending, and the same on all ranks of the batch.
@@ -117,17 +118,18 @@ class Execution {
   [[nodiscard]] virtual Awaited waits_for() const { return {}; }
 };
 
-/// Two ranks start the batches that they share in the same order, so that batches of different sets
-/// may run side by side. Used by one thread at a time.
+/// Executes the batches of one rank. Any two ranks start the batches that they share in the same
+/// order, so batches of different sets may run side by side. Used by one thread at a time.
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
 
   /// Does the work that is possible before the batch is certain to run. The batch's other ranks may
-  /// use its outcome if they begin the batch first. No other batch starts before the first step of
-  /// the result, which starts the batch. Destroying the result before that withdraws the batch, and
-  /// then no rank may begin it. Null: nothing was done, and `start` does all the work.
+  /// use the outcome of that work if they begin the batch first. No other batch starts before the
+  /// first step of the result, which starts the batch. Destroying the result before that withdraws
+  /// the batch, and then no rank may begin it. Null: nothing was done, and `start` does all the
+  /// work.
   [[nodiscard]] virtual std::unique_ptr<Execution> prepare(const Batch& /*batch*/) {
     return nullptr;
   }
@@ -136,8 +138,8 @@ class Backend {
   /// nor another rank of the host accesses this rank's tensors any more, or after some seconds.
   virtual void abandon() noexcept {}
 
-  /// The same on all ranks. A batch starts only if all batches that still run on this rank have
-  /// sequences less than this far behind its own.
+  /// Limits which batches run side by side, equally on all ranks: a batch starts only if its
+  /// sequence is less than this much above that of every batch that still runs on this rank.
   [[nodiscard]] virtual std::uint64_t sequence_span() const {
     return std::numeric_limits<std::uint64_t>::max();
   }

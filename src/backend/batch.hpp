@@ -72,7 +72,7 @@ struct Window {
   std::int64_t max_elements = 0;  // the maximum for each rank
 
   [[nodiscard]] bool converts() const { return wire != tensor->dtype; }
-  /// The maximum on the wire for each rank.
+  /// The most bytes on the wire that any one rank has in the window.
   [[nodiscard]] std::int64_t max_bytes() const { return max_elements * signed_size_of(wire); }
   [[nodiscard]] std::int64_t elements_of(int index) const;
   /// The start of the rank's elements in the tensor's input.

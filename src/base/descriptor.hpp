@@ -31,7 +31,7 @@ enum class OperationType : std::uint8_t {
   last = remove_process_set,
 };
 
-/// The ranks of the process set without which an operation is undefined. The others may have
+/// The ranks whose part an operation cannot do without. The other ranks of the process set may have
 /// joined.
 enum class NeededRanks : std::uint8_t { none, root, all };
 
@@ -89,7 +89,7 @@ static_assert([] {
   return operation_table[static_cast<std::size_t>(type)];
 }
 
-/// In place of the first length of a shape where ranks may differ in it: allgather and alltoall.
+/// Stands for the first length of a shape if ranks may differ in it, as in allgather and alltoall.
 inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
 
 /// Maximum number of elements of a tensor, and of all tensors of an operation. The limit keeps

@@ -73,7 +73,8 @@ template <typename T, typename Real>
 static_assert(enumerator_count<DType> == 4 + 8 + 1,
               "a new dtype belongs into visit_real or visit_integer");
 
-/// Calls `function` with a value of the floating-point type; does nothing for the others.
+/// Calls `function` with a value of the C++ type for `dtype`. Does nothing unless that is a
+/// floating-point type.
 template <typename Function>
 void visit_real(DType dtype, Function function) {
   switch (dtype) {
@@ -85,7 +86,8 @@ void visit_real(DType dtype, Function function) {
   }
 }
 
-/// Calls `function` with a value of the integer type; does nothing for the others.
+/// Calls `function` with a value of the C++ type for `dtype`. Does nothing unless that is an
+/// integer type.
 template <typename Function>
 void visit_integer(DType dtype, Function function) {
   switch (dtype) {

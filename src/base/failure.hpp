@@ -30,11 +30,11 @@ struct Failure {
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
-/// The `failure` of `rank` for the other ranks, which cannot distinguish an error of that rank from
-/// its departure.
+/// The `failure` of `rank` as the other ranks see it: they cannot distinguish an error of that rank
+/// from its departure.
 [[nodiscard]] Failure as_seen_by_others(const Failure& failure, int rank);
 
-/// The exception of include/kolo/error.hpp with the name of the failure's kind.
+/// The exception of include/kolo/error.hpp that is named after the failure's kind.
 [[nodiscard]] std::exception_ptr to_exception(const Failure& failure);
 
 /// The message of the exception that is being handled, or its type if it does not derive from

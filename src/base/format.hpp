@@ -22,8 +22,8 @@ namespace kolo::internal {
 /// The descriptor in full: "allreduce average f32 [64, 3]". Defaults are left out.
 [[nodiscard]] std::string to_string(const Descriptor& descriptor);
 
-/// The name in `names` of which `wanted` is most likely a misspelling (or the reverse), or "" if no
-/// name is similar enough.
+/// The name in `names` that is most similar to `wanted`, so that one of the two is probably a
+/// misspelling of the other; "" if no name is similar enough.
 [[nodiscard]] std::string nearest_name(const std::string& wanted,
                                        std::span<const std::string> names);
 

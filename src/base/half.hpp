@@ -65,7 +65,7 @@ struct BF16 {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   const std::uint32_t quiet = bits >> 16U | 0x40U;
-  // Truncation could clear all mantissa bits of a NaN and make it infinite: the quiet bit is set.
+  // Truncation could clear all mantissa bits of a NaN and make it infinite, so set the quiet bit.
   const std::uint32_t rounded = (bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U;
   return {static_cast<std::uint16_t>(nan ? quiet : rounded)};
 }

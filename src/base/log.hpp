@@ -31,7 +31,7 @@ void log(LogLevel level, std::string_view message);
 /// written. The next written message of a kind reports how many were suppressed.
 void log_limited(LogLevel level, std::string_view kind, std::string_view message);
 
-/// Reports the number of suppressed messages that no later message has reported.
+/// Writes, for each kind, the number of suppressed messages that no later message has reported.
 void write_suppressed();
 
 inline void info(std::string_view message) { log(LogLevel::info, message); }

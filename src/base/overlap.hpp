@@ -14,7 +14,7 @@
 
 namespace kolo::internal {
 
-/// The memory of the tensor at a position of a list.
+/// The memory of one tensor of a list, and the tensor's position in the list.
 struct MemoryUse {
   const std::byte* begin;
   const std::byte* end;
@@ -31,11 +31,11 @@ struct MemoryUse {
   }
 };
 
-/// Two positions, the lower first.
+/// The positions of two tensors that overlap, the lower first; nothing if no two do.
 using Overlap = std::optional<std::pair<std::size_t, std::size_t>>;
 
-/// Two positions, one of which writes memory that the other reads or writes. A position may read
-/// the memory that it writes.
+/// Finds two tensors of which one is written to memory that the other reads or writes. The same
+/// position may both read and write its memory.
 [[nodiscard]] KOLO_EXPORT Overlap find_overlap(std::vector<MemoryUse> uses);
 
 /// The same for `count` tensors that are all written; `use_of` returns the MemoryUse of a position.

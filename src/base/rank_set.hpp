@@ -37,7 +37,7 @@ class RankSet {
   friend bool operator==(const RankSet&, const RankSet&) = default;
 
  private:
-  /// Ranges are appended in the order of their first ranks.
+  /// Adds a range. Call it in ascending order of the ranges' first ranks.
   void append(const Range& next);
 
   std::vector<Range> ranges_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The settings of a session, and the table that describes them.
 //
-// The parser, docs/settings.md (written by kolo-settings) and the fuzzer are driven by the table. A
-// new setting is a member of SessionOptions, if programs may set it, a member of Settings and a row
-// of the table. Every class gets the values by reference to the one `Settings` of its session.
+// The table drives the parser, the fuzzer and kolo-settings, which writes docs/settings.md. A new
+// setting needs a member of Settings, a row of the table and, if programs may set it, a member of
+// SessionOptions. Every class gets the values by reference to the one `Settings` of its session.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace kolo::internal {
 
-/// The transport of data between CPUs of one host.
+/// The transport of data and messages between the ranks of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi, last = mpi };
 
 /// The transport of data between hosts.
@@ -37,7 +37,7 @@ struct ControlInterface {
   bool explicit_choice = false;  // else the value comes from a variable of MPI
 };
 
-/// The values in use, each with its default. `settings_table` has their meanings.
+/// The values in use, initialized to their defaults. `settings_table` explains them.
 struct Settings {
   std::int64_t fusion_threshold = 64 << 20;
   std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);

@@ -32,7 +32,7 @@ namespace kolo::internal::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// x86 has instructions that convert f16 from AVX2 on.
+/// True for x86 targets from AVX2 on, which have instructions that convert f16.
 inline constexpr bool converts_f16 = HWY_TARGET <= HWY_AVX2;
 
 template <class D>

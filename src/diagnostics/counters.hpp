@@ -16,8 +16,8 @@
 
 namespace kolo::internal::diagnostics {
 
-/// One thread at a time adds; any thread may read. Relaxed: readers want each number by itself, and
-/// no other memory depends on it.
+/// A number that one thread at a time adds to and any thread may read. Relaxed: readers want each
+/// number by itself, and no other memory depends on it.
 class Counter {
  public:
   void add(std::uint64_t value = 1) { set(get() + value); }

@@ -63,7 +63,7 @@ struct Event {
 };
 static_assert(sizeof(Event) <= 48);
 
-/// The recorder's data about an operation, stored in the operation until that is done.
+/// The recorder's data about an operation, stored in the operation until it is done.
 struct Tag {
   TimePoint submitted{};
   std::uint64_t count = 0;  // as in Event

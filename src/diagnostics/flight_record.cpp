@@ -76,7 +76,7 @@ void add_names(Lines& lines, const Names& names) {
 }
 
 // Pending operations have lines of their own: by the time of the record, the ring may have lost the
-// submission of an operation that waits for long.
+// submission of an operation that has waited long.
 void add_pending(Lines& lines, const PendingOperation& one) {
   lines.add(
       R"({{"pending":{},"round":{},"count":{},"ns":{},"state":"{}","batch":{},"operation":"{}",)"

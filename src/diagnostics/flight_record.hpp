@@ -37,7 +37,7 @@ struct RecordedState {
   const std::vector<PendingOperation>& pending;
 };
 
-/// Called by the driver only.
+/// Keeps a rank's last events and notes, and writes the files. Called by the driver only.
 class FlightRecord {
  public:
   FlightRecord(const Settings& settings, const RecordedRank& recorded);
@@ -46,7 +46,7 @@ class FlightRecord {
   void add_note(EventKind kind, const std::string& text, TimePoint now);
   [[nodiscard]] const EventRing& events() const { return events_; }
 
-  /// True before the first fault if that is to be written.
+  /// True until the first fault, if faults are to be written.
   [[nodiscard]] bool expects_fault() const {
     return events_.capacity() > 0 && directory_ != "off" && !had_fault_;
   }
@@ -57,8 +57,9 @@ class FlightRecord {
   [[nodiscard]] bool asked_by_signal() { return signal_.came(); }
   void write_asked_for(const RecordedState& state) const;
 
-  /// Replaces the file at `path` once the record is complete. Records of faults have the path that
-  /// `""` stands for. Returns the path. Throws InvalidArgument if the file cannot be written.
+  /// Writes the record, which replaces the file at `path` only when it is complete. An empty `path`
+  /// means the path for faults. Returns the path. Throws InvalidArgument if the file cannot be
+  /// written.
   std::string write(const std::string& path, const std::string& reason,
                     const RecordedState& state) const;
 
@@ -80,7 +81,7 @@ class FlightRecord {
   bool had_fault_ = false;
 };
 
-/// The file name of a flight record: all ranks of a session begin theirs alike.
+/// The file name of a flight record. The names of all ranks of a session begin alike.
 [[nodiscard]] std::string flight_record_name(std::uint64_t session, int rank);
 
 }  // namespace kolo::internal::diagnostics

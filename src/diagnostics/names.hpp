@@ -10,8 +10,8 @@
 
 namespace kolo::internal::diagnostics {
 
-/// Never returns memory, and allocates none for a known name. Names whose last use is long ago are
-/// forgotten to make room for new ones. Not thread-safe.
+/// Never shrinks its tables, and allocates nothing for a known name. Names whose last use is long
+/// ago are forgotten to make room for new ones. Not thread-safe.
 class Names {
  public:
   struct alignas(64) Entry {

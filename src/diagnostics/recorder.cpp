@@ -16,7 +16,7 @@
 namespace kolo::internal::diagnostics {
 namespace {
 
-/// The end of a smaller batch is taken to be the beginning of the driver's pass.
+/// A batch with fewer bytes is taken to end at the beginning of the driver's pass.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
 
 /// Phases of one kind that are closer to each other are shown as one.
@@ -114,8 +114,8 @@ bool Recorder::submitted_again(Tag& tag, TimePoint now) {
 void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
   counters_.submitted.add();
   tag.submitted = now;
-  // Compared before it is stored: `event_of` would read a wider word right after the store of half
-  // of it, and stall until the store has reached the cache.
+  // Compared first, to avoid the store: `event_of` may load `name` and `round` as one word, and a
+  // load of a word of which half was just stored defeats store forwarding and stalls.
   if (tag.round != round_) tag.round = round_;
   Names::Entry& entry = names_[tag.name];
   entry.last_use = counters_.submitted.get();

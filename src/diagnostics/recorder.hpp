@@ -32,9 +32,9 @@ struct Subject {
   const Descriptor& descriptor;
 };
 
-/// Called by the driver only; any thread may call `statistics`. If only the flight record and the
-/// counters are kept, an operation costs about ten nanoseconds, no allocation once its name is
-/// known, and no clock read.
+/// Only the driver may call it, except `statistics`, which any thread may call. If only the flight
+/// record and the counters are kept, an operation costs about ten nanoseconds, no allocation once
+/// its name is known, and no clock read.
 class Recorder : public PhaseObserver {
  public:
   using Pending = std::vector<PendingOperation>;
@@ -97,8 +97,8 @@ class Recorder : public PhaseObserver {
 
   // ---- flight records ----
 
-  /// True before the first fault if that is to be written: `fault` needs the pending operations
-  /// then.
+  /// True until the first fault, if faults are to be written: only then does `fault` need the
+  /// pending operations.
   [[nodiscard]] bool expects_fault() const { return record_.expects_fault(); }
   /// An event that concerns more than one operation. Only the first fault is written: later ones
   /// are its consequences.

@@ -20,8 +20,9 @@ namespace kolo::internal::fusion {
 /// device.
 [[nodiscard]] bool fusible(const Descriptor& a, const Descriptor& b);
 
-/// Maximum number of operations passed over because they exceed the rest of a batch. It bounds the
-/// work for a batch by the operations in the batch, not by the ready operations.
+/// Maximum number of operations passed over because they do not fit into the rest of a batch. So
+/// the work of choosing a batch depends on the number of operations in the batch, not on the number
+/// of ready operations.
 inline constexpr int max_passed_over = 64;
 
 /// The next batch out of `count` ready operations, as ascending indices: the first operation, and

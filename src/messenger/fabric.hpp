@@ -17,8 +17,8 @@ namespace kolo::internal::messenger {
 inline constexpr const char* default_provider = "tcp";
 
 /// Loads libfabric and starts its search for networks in a thread, since the search takes up to a
-/// quarter of a second. Each provider is searched once per process. `FabricListener` waits for the
-/// result and reports errors.
+/// quarter of a second. The search runs once per process for each provider. `FabricListener` waits
+/// for the result and reports errors.
 void find_fabric(const std::string& provider = default_provider);
 
 struct FabricOptions {

@@ -170,7 +170,7 @@ class Connector {
     }
   }
 
-  /// A rank that calls again has given up its first call, and hung up.
+  /// Answers a call. A rank that calls a second time has given up its first call and closed it.
   void answer(fi_info& info, std::span<const std::byte> message) {
     const auto handshake = make_data_handshake(Handshake::Side::callee, secret_, own_);
     const auto reply = handshake->answer(message);

@@ -54,7 +54,8 @@ FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoi
     peer.rank = static_cast<int>(other);
     peer.endpoint = std::move(endpoints[other]);
     if (!peer.endpoint) continue;
-    // A forked or executed child that outlives this process must not keep the connection open.
+    // A child that outlives this process, whether or not it calls exec, must not keep the
+    // connection open.
     if (const int socket = sockets[other]; socket >= 0) {
       peer.socket = node::NotInherited(socket);
       ::fcntl(socket, F_SETFD, FD_CLOEXEC);
@@ -197,7 +198,8 @@ bool FabricMessenger::read_completions() {
   return moved;
 }
 
-// The event queue may not report the loss of a peer; errors of transfers do.
+// The event queue sometimes fails to report the loss of a peer; the errors of transfers then show
+// it.
 void FabricMessenger::read_events() {
   for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
     if (event.info) domain_.refuse(*event.info);

@@ -128,9 +128,9 @@ class Inbox {
 /// as a separate message, which libfabric receives directly into its destination.
 ///
 /// If no receive waits for a message, the receiver stores it, so that messages with other tags can
-/// overtake it. It stores at most a window of bytes per sender; longer or further messages are only
-/// announced, and sent once the receiver asks for them. With few ranks the window is larger, since
-/// more than 4 MiB may be in flight to a distant rank.
+/// overtake it. It stores at most a window of bytes per sender; a message that does not fit the
+/// rest of the window is only announced, and sent once the receiver asks for it. With few ranks the
+/// window is larger, since more than 4 MiB may be in flight to a distant rank.
 ///
 /// Every peer has one posted receive at all times. If a transfer fails, the peer counts as lost.
 class FabricMessenger final : public Messenger {

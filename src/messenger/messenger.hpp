@@ -65,7 +65,8 @@ class Messenger {
 
   /// Advances transfers of all channels. True if anything moved. Throws BackendError.
   virtual bool progress() = 0;
-  /// Descriptors, one of which is readable while there is work. If empty, only `may_sleep` decides.
+  /// Descriptors of which at least one is readable while there is work. If there are none, only
+  /// `may_sleep` tells whether there is.
   [[nodiscard]] virtual std::vector<int> descriptors() const { return {}; }
   /// False if there is work, or if nothing would signal new work. Call it between the last
   /// `progress` and the sleep.

@@ -19,10 +19,10 @@ inline constexpr int guaranteed_max_tag = 32767;
 [[nodiscard]] int find_max_tag();
 
 /// Calls MPI after a batch. Sent data may wait inside MPI for room in a socket even when this
-/// rank's part of the batch is done, and it moves only while MPI is called. So MPI is called for a
-/// while: often at first, then at intervals, until a rank that still does not receive counts as
-/// lost. Time during which this process was suspended does not count: the receiver may have been
-/// suspended too. Used by one thread at a time.
+/// rank's part of the batch is done, and it moves only while MPI is called. So MPI is called for
+/// `afterwards`, often at first and then at intervals; a rank that still has not received by then
+/// counts as lost. Time during which this process was suspended does not count: the receiver may
+/// have been suspended too. Used by one thread at a time.
 class MpiActivity {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

@@ -11,7 +11,8 @@
 
 namespace kolo::internal::node {
 
-/// The thread of a rank that a ring wakes. Threads that do not listen need no wake-up.
+/// Which thread of a rank a ring wakes: the session's own thread (`thread`), or a thread of the
+/// program that waits for an operation (`waiter`). Threads that do not listen need no wake-up.
 enum class Listener : std::uint32_t { nobody, thread, waiter };
 
 /// The events that wake the listener: only messages, or also the progress of other ranks with the
@@ -25,11 +26,11 @@ struct alignas(64) BellWord {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The sleeper stores that it listens, checks once more for work, and sleeps. The ringing thread
-/// stores its work, then reads whether a thread listens. Each stores one word and then reads the
-/// other's, with a sequentially consistent fence in between: at least one of them sees the other's
-/// store, so no work is missed. Without a listener, a ring costs a memory access and no system
-/// call.
+/// Lets one thread of a rank, the listener, sleep until another thread or rank rings. The listener
+/// stores that it listens, checks once more for work, and sleeps. The ringing thread stores its
+/// work, then reads whether a thread listens. Each stores one word and then reads the other's, with
+/// a sequentially consistent fence in between: at least one of them sees the other's store, so no
+/// work is missed. Without a listener, a ring costs a memory access and no system call.
 ///
 /// Thread-safe, but one thread at a time listens.
 class Doorbell {

@@ -19,9 +19,9 @@
 
 namespace kolo::internal::node {
 
-/// Any process can lock a file that it can read, and keep the lock. So no thread waits for longer
-/// than `patience`: it then goes on without the lock, with a warning, and for `pause` no thread of
-/// this process waits at all. Thread-safe.
+/// An flock on a file. Any process that can read the file can take the lock and keep it, so no
+/// thread waits longer than `patience`: it then continues without the lock, with a warning, and for
+/// `pause` no thread of this process waits at all. Thread-safe.
 class HostLock {
  public:
   HostLock(std::string path, std::chrono::nanoseconds patience, std::chrono::nanoseconds pause)
@@ -46,8 +46,8 @@ class HostLock {
       lock.give_up();
     }
     ~Guard() {
-      // Unlock explicitly: closing the descriptor does not, if a child has a copy of it
-      // nevertheless.
+      // Unlock explicitly: if a child has a copy of the descriptor after all, closing this one
+      // would leave the file locked.
       if (holds_) ::flock(file_.get(), LOCK_UN);
     }
     Guard(const Guard&) = delete;

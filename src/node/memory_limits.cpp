@@ -168,7 +168,8 @@ MemoryLimits memory_limits(const std::string& root) {
 }
 
 std::size_t heap_bytes(const MemoryLimits& limits, int ranks_of_host) {
-  // The maximum where no limit is known: small in an address space of 47 bits, large for a host.
+  // The maximum if no limit is known: more memory than most hosts have, but a small part of a
+  // 47-bit address space.
   constexpr std::size_t max_of_all = std::size_t{1} << 44;
   const std::size_t all = std::min({limits.memory, limits.address_space / 2, max_of_all});
   const std::size_t each =

@@ -23,7 +23,7 @@ class NotInherited {
   };
 
   NotInherited() = default;
-  /// In the child, the number becomes that of an event counter, so that closing it is harmless.
+  /// In the child, an eventfd takes the place of `fd`, so that closing that number is harmless.
   explicit NotInherited(int fd);
   /// `memory` maps the descriptor; the child loses both. -1: the descriptor is closed already.
   NotInherited(int fd, std::span<std::byte> memory, InChild in_child);

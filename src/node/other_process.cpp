@@ -114,7 +114,7 @@ bool other_threads_run() noexcept {
   return false;
 }
 
-// If the process were not visible, it would count as ended at once, or its end would never be
+// Refuses a process that is not visible: it would count as ended at once, or its end would never be
 // noticed.
 OtherProcess::OtherProcess(pid_t pid)
     : pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), pid_(pid) {
@@ -131,7 +131,7 @@ bool OtherProcess::ended() const noexcept {
   return ::poll(&end, 1, 0) == 1 && (end.revents & POLLIN) != 0;
 }
 
-// A descriptor stays with its process, but another process may have the number since.
+// A pidfd keeps referring to its process, but the number may by now belong to another process.
 void OtherProcess::kill() const noexcept {
   if (pid_ == 0) return;
   if (pidfd_.valid()) {

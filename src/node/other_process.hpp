@@ -17,8 +17,8 @@ namespace kolo::internal::node {
 /// The time at which the process was started, in the kernel's units; 0 if the process is not
 /// visible.
 [[nodiscard]] std::uint64_t start_of_process(pid_t process) noexcept;
-/// Asks /proc whether the process that was started then has ended. Another process may have its
-/// number since.
+/// Asks /proc whether the process has ended. `started`: its `start_of_process`, because by now the
+/// number may belong to another process.
 [[nodiscard]] bool process_ended(pid_t process, std::uint64_t started) noexcept;
 
 /// True if a thread of this process other than the caller runs, or would run if it had a processor.

@@ -27,7 +27,8 @@ struct Caches {
   void add(int first_processor);
 };
 
-/// A rank's share in the caches that the ranks of a host use together, in bytes. At most one cache.
+/// A rank's share, in bytes, of the second-level caches that the ranks of a host use together; at
+/// most the size of one cache.
 [[nodiscard]] std::int64_t cache_share(std::span<const Caches> of_ranks);
 
 /// The processors of a host as hwloc describes them. Where hwloc knows nothing, every processor has
@@ -42,8 +43,8 @@ class Processors {
   /// The caches of these processors.
   [[nodiscard]] Caches caches_of(std::span<const int> processors) const;
   /// The number of the NUMA node that has all of these processors; -1 if there is none, or none is
-  /// known. If several nodes have them, the result is the node with the fewest processors: memory
-  /// without processors of its own is a node of all processors near it.
+  /// known. If several nodes have them, the result is the node with the fewest processors, because
+  /// hwloc gives memory without processors of its own a node that has all processors near it.
   [[nodiscard]] int numa_node_of(std::span<const int> processors) const;
 
  private:

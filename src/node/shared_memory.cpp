@@ -38,8 +38,8 @@ std::size_t pages(std::size_t bytes) {
   return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
-/// The flag prevents that a program in the file is run. Kernels before 6.3 do not know the flag;
-/// later ones may refuse what comes without it (vm.memfd_noexec).
+/// Creates an anonymous file. `noexec_seal` prevents its contents from being executed. Kernels
+/// before 6.3 do not know the flag; later ones may refuse files without it (vm.memfd_noexec).
 FileDescriptor create_file() {
   constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, which older headers lack
@@ -52,8 +52,8 @@ FileDescriptor create_file() {
 // Kept free when shared memory is reserved, for private memory of the processes.
 constexpr std::size_t margin = std::size_t{16} << 20;
 // Reading the limits, which are in several files, takes longer than reserving a small block. So
-// small blocks are only counted, and the limits are read again whenever this many bytes are
-// reached.
+// small blocks are only counted, and the limits are read again whenever their sum reaches this many
+// bytes.
 constexpr std::size_t max_unchecked = std::size_t{1} << 20;
 
 /// The reservations of this process. Never destroyed: statics may still allocate.
@@ -69,7 +69,7 @@ Reservations& reservations() {
   return all;
 }
 
-/// False if the kernel would end processes instead of refusing the memory.
+/// False if so little memory is left that the kernel would kill processes rather than refuse it.
 bool memory_suffices(std::size_t bytes) {
   std::atomic<std::size_t>& unchecked = reservations().unchecked;
   if (bytes < max_unchecked && unchecked.fetch_add(bytes) + bytes < max_unchecked) return true;
@@ -171,8 +171,8 @@ void SharedMemory::map(int fd, std::size_t bytes, InChild in_child, int kept_fd)
   data_.reset(data);
   data_.get_deleter().bytes = bytes;
   data_.get_deleter().not_inherited = NotInherited(kept_fd, {data, bytes}, in_child);
-  // Both calls are hints. Without these pages, a core dump is smaller by the heaps of the whole
-  // host.
+  // Both calls are hints. The second keeps these pages out of core dumps, which would otherwise
+  // contain the heaps of the whole host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }
@@ -200,7 +200,8 @@ void* SharedHeap::allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     put_back(*offset, wanted);
   }
-  // Private memory would be no way out: the kernel would kill the process when it writes to it.
+  // Falling back to private memory would not help: the kernel would kill the process on a write to
+  // that memory.
   throw BackendError(no_memory(wanted, error));
 }
 

@@ -11,8 +11,9 @@
 namespace kolo::internal::reduction {
 namespace {
 
-/// Bytes of results at a time if there are several outputs. The results are copied to the other
-/// outputs while they, and the inputs that they replace, are still in the first-level cache.
+/// The number of result bytes to compute at a time if there are several outputs. The results are
+/// copied to the other outputs while they, and the inputs that they replace, are still in the
+/// first-level cache.
 constexpr std::int64_t block_bytes = 4096;
 
 bool changes_nothing(const Arithmetic& arithmetic, Inputs inputs, DType result) {

@@ -47,7 +47,7 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
 // The loops behind `reduce`.
 
 /// Reduces f16, bf16, f32, f64 and unscaled integers with vector instructions, in one pass over the
-/// memory, to the bits that `reduce_scalar` gives. Returns false, and has written nothing, for an
+/// memory, to the bits that `reduce_scalar` gives. Returns false, without writing anything, for
 /// arithmetic that it does not support.
 [[nodiscard]] bool reduce_vectors(const Arithmetic& arithmetic, Inputs inputs,
                                   std::int64_t elements, std::byte* output);

@@ -186,8 +186,8 @@ class Loop {
     store(a, b, output_ + out_bytes(first));
   }
 
-  /// The last elements, fewer than a pair of vectors holds, through a buffer with room for the
-  /// pair.
+  /// Reduces the last elements, fewer than a pair of vectors holds, through a buffer with room for
+  /// the pair.
   HWY_NOINLINE void tail(std::int64_t first, std::size_t elements) const {
     Buffer buffer{};
     const std::int64_t at = in_bytes(first);
@@ -224,7 +224,7 @@ bool run(const Work& work) {
   }
 }
 
-/// Some instruction sets lack a multiplication of integers of 8 and 64 bits.
+/// False for 8-bit and 64-bit integers, which some instruction sets cannot multiply.
 template <typename T>
 constexpr bool can_multiply = !std::integral<T> || sizeof(T) == 2 || sizeof(T) == 4;
 
@@ -244,7 +244,8 @@ bool reduce_as(const Work& work) {
   return false;
 }
 
-/// Half types to f32 or f64. Only sums are needed: those of compressed gradients.
+/// Reduces half types to results in f32 or f64. Only sums and averages are needed: those of
+/// compressed gradients.
 template <class Format>
 bool widen(const Work& work, DType result) {
   const ReduceOp op = work.arithmetic.op;
@@ -253,7 +254,7 @@ bool widen(const Work& work, DType result) {
   return run<Format, formats::NarrowF64Format, VectorSum>(work);
 }
 
-/// Integers without a scale or divisor. False for all other work.
+/// Reduces integers without a scale or divisor. Returns false, without effect, for all other work.
 bool reduce_integers(const Work& work) {
   const Arithmetic& arithmetic = work.arithmetic;
   bool reduced = false;

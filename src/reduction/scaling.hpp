@@ -41,8 +41,8 @@ void with_factor(double factor, Consumer consumer) {
 }
 
 /// The last step of a reduction of real numbers. Without a scale it divides, so that the average of
-/// equal values is exactly that value. For a power of two, multiplication gives the same bits
-/// faster.
+/// equal values is exactly that value. If the divisor is a power of two, multiplication gives the
+/// same bits faster.
 template <std::floating_point Real>
 struct RealScaling {
   enum class Kind : std::uint8_t { none, multiply, divide };

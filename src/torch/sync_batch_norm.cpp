@@ -40,7 +40,7 @@ Tensor per_channel(const Tensor& values, const Tensor& input) {
   return values.to(input.scalar_type()).view(shape);
 }
 
-// Half types are computed in f32: their range and precision do not hold sums over a batch.
+// Half types are computed in f32: their range and precision are too small for sums over a batch.
 Tensor widened(const Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
 }

@@ -35,9 +35,9 @@ void require_writable(const ::torch::Tensor& tensor, const std::string& name);
 /// `require_supported`.
 [[nodiscard]] ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name);
 
-/// A view of a supported tensor's memory. It has no gaps; if it is not in row-major order, the
-/// view's shape is that of the memory (dimensions by descending stride) with a leading 1, so that
-/// it never matches a rank whose tensor is in row-major order.
+/// A view of a supported tensor's memory, which has no gaps. If the tensor is not in row-major
+/// order, the view's shape is that of the memory (dimensions by descending stride) with a leading
+/// 1, so that it never matches a rank whose tensor is in row-major order.
 [[nodiscard]] TensorView view_of(const ::torch::Tensor& tensor);
 
 /// An allocator for gathered rows: makes `result` a tensor of that many rows, otherwise like

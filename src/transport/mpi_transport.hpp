@@ -14,7 +14,8 @@
 
 namespace kolo::internal::transport {
 
-/// Ranks receive by probing, since the lengths of messages are unknown. Not thread-safe.
+/// Probes for each message before receiving it, since the lengths of messages are unknown. Not
+/// thread-safe.
 class MpiTransport : public Transport {
  public:
   /// `comm` carries no other messages, returns errors (MPI_ERRORS_RETURN) and outlives this object.

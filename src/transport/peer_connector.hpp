@@ -52,10 +52,10 @@ struct Connection {
   node::FileDescriptor socket;
 };
 
-/// All ranks connect at the same time. A caller tries the addresses of a callee in order, and
-/// starts the next attempt while earlier ones are still pending. It completes the handshake on the
-/// first connection with a valid answer. A callee drops callers that do not know the secret; they
-/// delay no others.
+/// Makes this rank's connections while all other ranks make theirs. A caller tries the addresses of
+/// a callee in order, and starts the next attempt while earlier ones are still pending. It
+/// completes the handshake on the first connection with a valid answer. A callee drops callers that
+/// do not know the secret; they delay no others.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,

@@ -95,7 +95,8 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are written before the counter covers them. One ring serves all messages.
+  // Release: the bytes are written before the counter covers them. The bell rings once for all
+  // messages.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;

@@ -14,9 +14,9 @@
 
 namespace kolo::internal::transport {
 
-/// In the tree, the first rank of a host is the parent of the host's other ranks, so no two of
-/// these exchange messages. The memory of each of them holds two rings, one per direction. A send
-/// wakes its receiver.
+/// Carries the messages within one host. In the tree, the host's first rank is the parent of its
+/// other ranks, and the other ranks exchange no messages among themselves. The memory of each of
+/// the other ranks holds two rings, one per direction. A send wakes its receiver.
 class ShmTransport : public Transport {
  public:
   /// The bytes that each rank's memory must have.

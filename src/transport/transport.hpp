@@ -47,7 +47,7 @@ class Transport {
   /// any bytes moved. Throws BackendError.
   virtual bool poll(const Receiver& receive) = 0;
 
-  /// True if no queued message still needs a call of `poll` to leave.
+  /// True if all queued messages have left, so that none needs another `poll`.
   [[nodiscard]] virtual bool flushed() const = 0;
 
   /// The first loss that `poll` has found; null if all ranks can be reached. A loss is reported

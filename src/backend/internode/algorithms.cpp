@@ -96,9 +96,9 @@ class DirectReduction : public InterNodeReduction {
 };
 
 /// Recursive doubling for any number of owners. In the step of a factor f, groups of f owners send
-/// each other what they have combined so far, so that f times as many owners have combined the
-/// same. An owner sends few messages, but each has all elements of the slice, so this suits short
-/// slices.
+/// each other what they have combined so far, so that each owner's combination then covers f times
+/// as many owners. An owner sends few messages, but each has all elements of the slice, so this
+/// suits short slices.
 class DoublingReduction : public InterNodeReduction {
  public:
   explicit DoublingReduction(const SliceTask& task) : InterNodeReduction(task) {

@@ -50,7 +50,7 @@ class InterNodeBackend : public Backend {
   /// to share).
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
-  /// Equivalent to MpiBackend's.
+  /// Throws InvalidArgument for a batch that it cannot execute, like MpiBackend's.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
   [[nodiscard]] std::uint64_t sequence_span() const override { return endpoint_.sequences; }
 

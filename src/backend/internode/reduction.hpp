@@ -30,7 +30,8 @@ enum class InterNodeAlgorithm : std::uint8_t {
 /// With more owners, messages to all at once take longer than a few messages in sequence.
 inline constexpr int max_owners_at_once = 8;
 
-/// The algorithm for so many owners, at least two, and elements. `wire`: the type of the results.
+/// The algorithm for this number of owners, at least two, and this number of elements. `wire`: the
+/// type of the results.
 [[nodiscard]] InterNodeAlgorithm select_algorithm(int owners, std::int64_t elements, DType wire);
 
 /// The prime factors of the number of hosts, the smallest first. They give the order in which hosts
@@ -39,9 +40,9 @@ inline constexpr int max_owners_at_once = 8;
 /// factor, then the groups in groups of the second, and so on: four hosts as (0 + 1) + (2 + 3).
 [[nodiscard]] std::vector<int> factors_of(int hosts);
 
-/// Combines groups until as many inputs are left as the last factor, and returns them. Calls
-/// `combine(inputs, output)`, where the output is one of the inputs. All inputs but `kept` are
-/// overwritten.
+/// Combines groups until the number of inputs left equals the last factor, and returns those
+/// inputs. Calls `combine(inputs, output)`, where the output is one of the inputs. All inputs but
+/// `kept` are overwritten.
 template <typename Combine>
 [[nodiscard]] std::vector<const std::byte*> combine_groups(std::vector<std::byte*> inputs,
                                                            const std::byte* kept, Combine combine) {

@@ -26,8 +26,8 @@ std::size_t most_pieces(int ranks) {
 
 /// If even the fastest piece takes this long, more pieces in flight may use the network better.
 constexpr std::chrono::milliseconds long_way{2};
-/// A piece that takes longer than the fastest by one of these factors has waited for others: there
-/// are enough pieces in flight, or too many, which slows networks down.
+/// If a piece takes this many times as long as the fastest, it has waited for other pieces: there
+/// are enough in flight, or too many, which slows networks down.
 constexpr double enough = 1.25;
 constexpr double too_many = 1.5;
 

@@ -15,7 +15,7 @@
 
 namespace kolo::internal::backend::shm {
 
-/// A batch of a lane, and a number of its pieces.
+/// A point in the work of a lane: a batch, and a count of that batch's pieces.
 struct Position {
   std::uint64_t order = 0;  // the order of the batch
   std::uint64_t pieces = 0;

@@ -69,8 +69,8 @@ class Pipeline : public Execution {
   void name_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
   /// The rank of the world with this index, for reports.
   [[nodiscard]] int name_of(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
-  /// In `collect`: true if this rank is the last to read the piece in another rank's slot. False
-  /// for all if several finish at the same time.
+  /// In `collect`: true if this rank is the last to read the piece in another rank's slot. If
+  /// several ranks finish at the same time, it may be false for all of them.
   [[nodiscard]] bool is_last_reader() const;
   /// Lets a piece be collected once the rank `index` has deposited it, without waiting for others.
   void collect_from(int index) { sources_ = {index}; }

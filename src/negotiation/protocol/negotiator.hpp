@@ -131,11 +131,11 @@ class Negotiator {
   [[nodiscard]] bool ended() const { return ended_; }
   /// True once this rank's departure is in the log, so that every rank learns of it.
   [[nodiscard]] bool left() const { return left_; }
-  /// True if an operation waits for an answer that this rank has submitted or knows of.
+  /// True if an operation that this rank has submitted or knows of waits for an answer.
   [[nodiscard]] bool outstanding() const;
   /// The keys that some rank at or below this one has submitted, and others have not.
   [[nodiscard]] std::vector<Key> pending() const { return sets_.pending(); }
-  /// The ranks that have not stopped yet, so that the plan cannot end.
+  /// The ranks that keep the plan from ending because they have not stopped yet.
   [[nodiscard]] RankSet awaited_by_plan() const { return replay_.awaited(); }
   /// The number of plans so far, and the number of batches that they have run.
   [[nodiscard]] std::uint64_t plans() const { return replay_.epoch(); }

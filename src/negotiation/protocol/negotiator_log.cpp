@@ -10,8 +10,8 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// The number of batches of a set in progress at the root at which it appends no further batch, so
-/// that agreed operations gather and can be fused.
+/// While this many batches of a set are in progress at the root, it appends no further batch of the
+/// set, so that agreed operations gather and can be fused.
 constexpr int batches_under_way = 2;
 
 bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {

@@ -21,7 +21,7 @@ constexpr seconds max_deadlock_probe_backoff{64};
 
 const Key& key_of(const StalledGroup& late) { return late.lags.front().key; }
 
-/// True if no rank waits any more for one of the operations of the blockade.
+/// True if the blockade has an operation that no rank waits for any more.
 bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
   return std::ranges::any_of(blockade.operations, [&](const StalledGroup& late) {
     return std::ranges::none_of(
@@ -69,7 +69,7 @@ void StallInspector::inquire_about_late_operations() {
       inquire(lag.key, Purpose::warn);
 }
 
-/// Asks about one key of each process set, oldest first.
+/// Asks about one overdue key of each process set, the oldest key first.
 void StallInspector::inquire_about_overdue_operations() {
   if (settings_.stall_shutdown.count() == 0) return;
   std::vector<Tally::Overdue> overdue;

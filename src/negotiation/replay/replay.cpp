@@ -61,8 +61,8 @@ void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now
   if (!numbered_.empty()) first_number_ = items_[numbered_.front()].key.number;
 }
 
-/// The item with this key; null if the plan has no such key, or not in this pass. Tries the item
-/// first that followed the previous submission in the last pass, since the order rarely changes.
+/// The item with this key; null if the plan has no such key, or not in this pass. First tries the
+/// item that followed the previous submission in the last pass, since the order rarely changes.
 Replay::Item* Replay::find(const Key& key) {
   std::uint32_t& expected = items_[last_item_].follower;
   if (items_[expected].key != key) {
@@ -122,7 +122,8 @@ void Replay::publish() {
                           stopping_ ? PlanBoard::Urgency::stop : PlanBoard::Urgency::progress);
 }
 
-/// True if this rank is ready for more than it has published.
+/// Moves this rank's position past the batches for which it is ready. True if the position has
+/// changed and must be published.
 bool Replay::advance(TimePoint now) {
   const std::uint64_t before = published_;
   // Stop one pass ahead of `ran_`: the next pass uses the same items, and they have not run yet.

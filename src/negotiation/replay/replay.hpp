@@ -85,7 +85,7 @@ class Replay {
   [[nodiscard]] bool pending() const { return pending_ > 0 || !held_.empty(); }
   /// True if a batch or the end of the plan waits for other ranks only.
   [[nodiscard]] bool awaits_others() const { return live_ && (published_ > ran_ || stopping_); }
-  /// The ranks that have not stopped although this rank has, so that the plan cannot end.
+  /// The ranks that keep the plan from ending: this rank has stopped, and they have not.
   [[nodiscard]] RankSet awaited() const;
   /// The time at which `poll` must be called, and stops the plan, if nothing happens before.
   [[nodiscard]] TimePoint deadline() const;

@@ -30,8 +30,8 @@ struct Variant {
 /// The maximum number of variants of a key. Further variants are sent as ranks only.
 inline constexpr std::size_t max_variants = 8;
 
-/// Every member of the set below the sender has submitted `key` or has joined. More than one
-/// variant is a disagreement.
+/// Every member of the key's set at or below the sender has submitted `key` or has joined. More
+/// than one variant is a disagreement.
 struct Readiness {
   Key key;
   std::vector<Variant> variants;
@@ -111,8 +111,8 @@ struct ReadinessReport {
   std::uint64_t epoch = 0;     // the last plan that the sender knew
   std::uint64_t removals = 0;  // the number of removed process sets that the sender knew
   std::vector<int> joins;      // newly joined ranks; they count as joined for the whole report
-  CacheSlotSet slots;          // operations that every member at or below the sender that has not
-                               // joined has submitted, with the descriptor in the cache
+  CacheSlotSet slots;          // operations submitted, with the cached descriptor, by every
+                               // member at or below the sender that has not joined
   std::vector<Readiness> ready;
   std::vector<Departure> departures;
   std::vector<Lag> lags;
@@ -193,7 +193,7 @@ struct EndEntry {
   friend bool operator==(const EndEntry&, const EndEntry&) = default;
 };
 
-/// An operation of a plan, as in the first pass.
+/// An operation of a plan, as it is submitted in the plan's first pass.
 struct PlanItem {
   Key key;
   Descriptor descriptor;

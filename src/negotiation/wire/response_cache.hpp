@@ -77,8 +77,8 @@ class ResponseCache {
   }
   [[nodiscard]] const Item& operator[](CacheSlot slot) const { return items_[slot].item; }
 
-  /// The slot for the new key at index `place` among the next new keys. Free slots are reused,
-  /// lowest first, before new slots are added.
+  /// The slot that new key number `place`, counted from 0, will get if several new keys are entered
+  /// in turn. Free slots are reused, lowest first, before new slots are added.
   [[nodiscard]] CacheSlot vacant(std::size_t place) const {
     if (place < free_.size()) return free_[free_.size() - 1 - place];
     return static_cast<CacheSlot>(items_.size() + place - free_.size());
@@ -119,7 +119,8 @@ class ResponseCache {
 
   /// The number of removed sets.
   [[nodiscard]] std::uint64_t removals() const { return removals_; }
-  /// True if the slot was freed after this many removals, so that it stood for a removed key.
+  /// True if the slot was freed after this many removals: a sender that knew only of these meant a
+  /// key that has been removed.
   [[nodiscard]] bool was_freed_after(CacheSlot slot, std::uint64_t removals) const {
     return slot < items_.size() && items_[slot].freed > removals;
   }

@@ -61,8 +61,8 @@ class Connections {
   Connections(const ServerOptions& options, std::function<std::uint64_t()> random, Actions& actions)
       : options_(options), random_(std::move(random)), actions_(actions) {}
 
-  /// The stranger that the next `open` closes because there are too many strangers; none if it
-  /// closes none.
+  /// The stranger whose connection the next `open` would close, because there are too many
+  /// strangers; none if it would close none.
   [[nodiscard]] std::optional<Link> next_evicted() const;
   void open(Link link, const std::string& from, Time now);
   [[nodiscard]] const Peer* find(Link link) const;
@@ -74,7 +74,7 @@ class Connections {
   void admit(Link link, Role role, ProcessId process);
   /// Refuses a stranger that knows the secret, and closes its connection.
   void turn_away(Link link, const Refusal& refusal, Time now);
-  /// Refuses strangers that have not proved the secret in time.
+  /// Refuses strangers that have not proved in time that they know the secret.
   void refuse_late(Time now);
   [[nodiscard]] std::optional<Time> next_time() const;
 

@@ -62,8 +62,8 @@ class CollectiveCalls {
   std::map<std::uint64_t, Call> calls_{};  // by sequence number
 };
 
-/// A generation runs from `publish` until it breaks or its members meet for the next one. A meeting
-/// is the time in which members leave the generation and wait for the next.
+/// A generation runs from `publish` until it breaks or its members meet for the next one. During a
+/// meeting, members leave the generation and wait for the next one.
 class Generation {
  public:
   /// The processes that may be in the next generation.

@@ -63,7 +63,7 @@ class Hosts {
   void start_processes(Time now);
   /// The time at which the first processes were started.
   [[nodiscard]] Time started_at() const { return started_at_; }
-  /// The number of processes that were started first; `max_ranks` before that.
+  /// The number of processes in the first start; `max_ranks` before it.
   [[nodiscard]] int started_size() const { return started_size_; }
   /// The next time at which something is due. `now`: the time of the last event.
   [[nodiscard]] std::optional<Time> next_time(Time now) const;

@@ -70,7 +70,8 @@ std::optional<Refusal> Server::find_refusal(const Hello& hello) const {
   return processes_.find_refusal(hello, generation() > 0);
 }
 
-/// Admits or refuses a peer that has proved the secret. Other peers learn nothing about the job.
+/// Admits or refuses a peer that has proved that it knows the secret. Other peers learn nothing
+/// about the job.
 void Server::greet(Link link, const Hello& hello, Time now) {
   if (const std::optional<Refusal> refusal = find_refusal(hello)) {
     connections_.turn_away(link, *refusal, now);
@@ -82,7 +83,7 @@ void Server::greet(Link link, const Hello& hello, Time now) {
       actions_.send(*earlier, Refusal{"it has come again by another connection"});
       connections_.close(*earlier);
       lose_agent(*earlier, "it has come again", now);
-      // The loss ends a job that is not elastic, and the new connection has missed the word of it.
+      // The loss ends a job that is not elastic, and nobody has told the new connection so.
       if (finished())
         return connections_.turn_away(link, Refusal{"the job is over", until_the_next_job}, now);
     }

@@ -28,9 +28,9 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// The connection that the next `on_open` closes because too many have not identified themselves;
-  /// none if it closes none. First pass on the messages that have arrived on this connection, since
-  /// they may identify it.
+  /// The connection that the next `on_open` would close, because too many have not identified
+  /// themselves; none if it would close none. Before calling `on_open`, pass on the messages that
+  /// have arrived on this connection, since they may identify it.
   [[nodiscard]] std::optional<Link> next_evicted() const { return connections_.next_evicted(); }
   /// `from`: the address of the other side, for messages.
   void on_open(Link link, const std::string& from, Time now) { connections_.open(link, from, now); }

@@ -38,7 +38,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   if (const auto end = outcome_.end_as(process)) finish(*end);
 }
 
-/// Declares ranks lost that keep the others waiting for too long.
+/// Declares lost all ranks that have kept the others waiting for too long.
 void Server::end_late(Time now) {
   for (Process* const late : generation_.late_in_calls(now))
     lose(*late, "it did not take part in the start of the session", Fault::own, now);
@@ -172,7 +172,8 @@ void Server::dismiss_removed(Generation::Candidates& all, Time now) {
   for (std::vector<Process*>* const list : {&all.survivors, &all.newcomers})
     std::erase_if(*list, [&](Process* process) {
       if (!hosts_.is_removed(*process)) return false;
-      // Take the process out of its generation first, since this is no loss that breaks it.
+      // First take the process out of its generation, so that its departure does not count as a
+      // loss, which would break the generation.
       processes_.move(*process, Stage::greeted);
       if (process->link) {
         actions_.send(*process->link, End{0, "this host is removed from it"});
@@ -222,7 +223,8 @@ void Server::finish(const Finish& finish) {
   if (finished()) return;
   outcome_.note_finished();
   generation_.stop();
-  // Tell the caller first: it watches the agents, and must know that the job is over first.
+  // Tell the caller before the agents: it watches them, and must know that the job is over before
+  // they do.
   actions_.finish(finish);
   connections_.send_to_admitted(std::make_shared<const Message>(End{finish.status, finish.reason}));
 }

@@ -42,7 +42,7 @@ class TcpServer {
   /// time to do so.
   JobEnd run();
   void stop();
-  /// Makes the thread in `run` call this function soon. Does nothing once `run` has returned.
+  /// Makes the thread in `run` call `what` soon. Does nothing once `run` has returned.
   void call(std::function<void(Server&, Time)> what);
   /// True if the job is over. Agents may still be ending processes.
   [[nodiscard]] bool ended() const { return ended_; }
@@ -57,8 +57,8 @@ class TcpServer {
     Time until{};          // when the socket of a closing connection is closed
   };
 
-  /// The time since the start. It stands still while this process is stopped, so that others do not
-  /// count as silent because this process could not hear them.
+  /// The time since the start, without the time for which this process was stopped: other processes
+  /// must not count as silent because this one could not hear them.
   [[nodiscard]] Time now();
   void wait();
   [[nodiscard]] bool take_calls();

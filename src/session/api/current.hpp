@@ -44,9 +44,10 @@ void start_session(const StartArguments& arguments);
 /// Starts a session with the arguments of the last one.
 void restart_session();
 
-/// The number of times that the ranks restarted their count of steps: at each start of a session,
-/// and when all ranks have joined. The driver increments it before the join completes, so a thread
-/// that has waited for the join reads the new number.
+/// `step_epoch` is the number of times that the ranks have restarted their count of steps: at each
+/// start of a session, and when all ranks have joined. `begin_step_epoch` increments it. The driver
+/// does so before the join completes, so a thread that has waited for the join reads the new
+/// number.
 void begin_step_epoch() noexcept;
 [[nodiscard]] std::int64_t step_epoch() noexcept;
 /// Keeps the largest number of passes that reduced gradients since `step_epoch` changed.

@@ -22,7 +22,7 @@ struct Rows {
 };
 [[nodiscard]] Rows rows_of(const Shape& shape);
 
-/// A submission in preparation, whose memory is kept for the thread's next one.
+/// The deleter of a submission in preparation: keeps the memory for the thread's next one.
 struct KeepForNext {
   void operator()(Submission* submission) const;
 };

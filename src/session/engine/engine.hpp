@@ -23,7 +23,7 @@ namespace kolo::internal::session {
 /// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when
 /// no thread waits, the session's own thread. If the session's own thread always drove, a waiting
 /// thread would sleep until it is woken, which costs two context switches for each operation.
-/// `driven_` is the token that makes a thread the driver. Thread-safe but for `shut_down`.
+/// `driven_` is the token that makes a thread the driver. Thread-safe, except `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   /// Acquires all resources, the session's own thread included. Does nothing that another rank

@@ -20,8 +20,8 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// The time after the last progress for which a waiting driver yields before it sleeps. The next
-// message of a running operation usually comes sooner than a sleeping thread would wake.
+// How long after the last progress a waiting driver yields before it sleeps. The next message of a
+// running operation usually comes sooner than a sleeping thread would wake.
 constexpr nanoseconds patience = microseconds(100);
 
 // The longest sleep of any thread, so that the periodic checks are on time.

@@ -20,12 +20,13 @@
 
 namespace kolo::internal::session {
 
-/// Only the driver may call it, except `describe_others`. Nothing here blocks.
+/// The periodic checks of one rank. Only the driver may call them, except `describe_others`.
+/// Nothing here blocks.
 class HealthChecks {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// The references outlive the object.
+  /// All arguments but `options` must outlive the object.
   HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
                negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
                const Presence& presence, const SessionClock& clock);

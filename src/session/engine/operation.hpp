@@ -50,7 +50,8 @@ struct Submission {
   }
 };
 
-/// Also distinguishes the signs of zeros, unlike `==`: a factor of -0 gives other results than 0.
+/// True if the values are equal, including the signs of zeros: results with a factor of -0 differ
+/// from those with 0.
 [[nodiscard]] inline bool is_same(double a, double b) {
   return a == b && std::signbit(a) == std::signbit(b);
 }
@@ -99,7 +100,7 @@ class Operation {
   void begin(internal::session::Submission& submission, std::uint64_t version) {
     descriptor_.step = submission.descriptor.step;
     if (descriptor_ != submission.descriptor) version_ = version;
-    // Even if they are equal: a zero of the new one may have another sign.
+    // Swap even equal descriptors: a zero in the new one may have another sign.
     std::swap(descriptor_, submission.descriptor);
     members_.swap(submission.members);
     if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
@@ -164,8 +165,9 @@ class Operation {
     // Relaxed: no other thread uses the operation, and the queue's lock publishes it to the driver.
     done_.store(false, std::memory_order_relaxed);
   }
-  /// Releases the user's tensors and GPU events that callbacks hold. Not left to the reuse of the
-  /// object, which may never come. Most operations have no callbacks, so they skip the loops.
+  /// Releases the user's tensors and GPU events that callbacks hold. Reusing the object would
+  /// release them too, but may never happen. Most operations have no callbacks, so they skip the
+  /// loops.
   void drop_callbacks() {
     if (on_answer_) on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)

@@ -32,8 +32,9 @@ class OperationQueue {
   /// thread will drive until the operation is done.
   OperationPtr push(Engine& engine, Submission& submission, bool attended);
 
-  /// As `push`, if the submission repeats the operation that followed the last one in the previous
-  /// step: nothing is then checked, copied or looked up. Returns null and changes nothing if not.
+  /// As `push`, for a submission that repeats the operation that followed the last one in the
+  /// previous step: nothing is checked, copied or looked up. Otherwise returns null and changes
+  /// nothing.
   OperationPtr push_again(const Repetition& repetition, bool attended);
 
   /// Replaces `taken` by the operations pushed since the last call, in order. Takes no lock if
@@ -90,9 +91,8 @@ class OperationQueue {
   void forget_done();
   OperationPtr next_known(Engine& engine, const Submission& submission, Lock& lock);
   OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
-  /// Throws an E, after it has unlocked. If no handler catches the exception, no destructor runs,
-  /// and the terminate handler, which announces that this rank leaves, would wait for the lock
-  /// forever.
+  /// Unlocks, then throws an E. If no handler catches the exception, no destructor runs, and the
+  /// terminate handler, which announces that this rank leaves, would wait for the lock forever.
   template <typename E>
   [[noreturn]] void refuse(Lock& lock, const Submission& submission,
                            const std::string& message) const;

@@ -62,7 +62,8 @@ bool ProgressEngine::progress() {
     moved |= negotiate();
     moved |= execute();
     if (checks_.are_due()) {
-      // A new time, so that in a timeline no batch starts below before another has ended above.
+      // Read the clock again: with the old time, a batch started below would seem, in a timeline,
+      // to begin before one that has just ended.
       read_clock();
       // Submit before the checks: an operation that waits in the queue is not late, and must not
       // end a plan.
@@ -118,7 +119,7 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
 void ProgressEngine::check() {
   std::optional<Failure> failure;
   {
-    // Also if the checks throw: a process that has ended never finalizes MPI.
+    // Noted even if the checks throw: a process that has ended never finalizes MPI.
     const Finally note_lost([this] { lost_a_process_ |= checks_.found_ended_process(); });
     failure = checks_.check({.submitted = submissions_,
                              .finished = finished_,

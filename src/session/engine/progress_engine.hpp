@@ -21,10 +21,11 @@
 
 namespace kolo::internal::session {
 
-/// Only the driver may call it, except `describe_others`. Nothing here blocks.
+/// Makes the driver's passes. Only the driver may call it, except `describe_others`. Nothing here
+/// blocks.
 class ProgressEngine {
  public:
-  /// The references outlive the object.
+  /// All arguments but `options` must outlive the object.
   ProgressEngine(const Settings& settings, const negotiation::NegotiatorOptions& options,
                  OperationQueue& queue, Links& links, backend::Backend& backend,
                  diagnostics::Recorder& recording, const Presence& presence,

@@ -24,7 +24,8 @@ struct PendingWait {
   std::string awaits{};  // the awaited action: "to deposit piece 3"
 };
 
-/// If several ranks of a host have the same wait, the lowest responsive rank reports it.
+/// Reports waits that last too long. If several ranks of a host have the same wait, the lowest
+/// responsive rank reports it.
 class Watch {
  public:
   using TimePoint = SessionClock::TimePoint;

@@ -43,7 +43,8 @@ struct RunningBatch {
                      bytes > 0.0 ? ", " + diagnostics::in_bytes(bytes) : "");
 }
 
-/// An operation is negotiated under a ticket, then runs in a batch. Only the driver may call it.
+/// The operations in negotiation and the running batches: an operation is negotiated under a
+/// ticket, then runs in a batch. Only the driver may call it.
 class WorkInProgress {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

@@ -55,7 +55,8 @@ ClientOptions options_without_server(const ServerlessJob& job) {
           }};
 }
 
-/// Here, so that the type of the thread's function does not leave the shared library.
+/// In the anonymous namespace, so that the shared library does not export the type of the thread's
+/// function.
 std::thread run_on_thread(rendezvous::TcpServer& server) {
   return std::thread([&server] { server.run(); });
 }

@@ -21,8 +21,9 @@
 namespace kolo::internal::session {
 namespace {
 
-/// The time to return from MPI_Finalize after another process has ended. MPI_Finalize returns on
-/// all processes at about the same time; if it takes longer here, the other process was lost.
+/// How long MPI_Finalize may take to return here after another process has ended. MPI_Finalize
+/// returns on all processes at about the same time; if it takes longer here, the other process was
+/// lost.
 constexpr std::chrono::seconds time_to_finalize{5};
 
 }  // namespace

@@ -17,7 +17,7 @@ struct GivenCommunicator {
   MPI_Comm comm;
 };
 
-/// Owns an MPI communicator, whose errors are returned instead of fatal.
+/// Owns an MPI communicator that returns errors instead of ending the process.
 class Communicator {
  public:
   /// Takes over `comm`.

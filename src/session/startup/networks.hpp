@@ -37,8 +37,8 @@ void write_addresses(const transport::Listeners& listeners, HostRecord& into);
                                                                 const MemoryVerdict& memory);
 
 /// The sockets of this rank along the edges of the tree that shared memory does not carry, or the
-/// reason why some are missing. All of these edges get sockets or none, because a session that
-/// polls MPI for one edge gains nothing from sockets on the others.
+/// reason why some are missing. Either all of these edges get sockets or none does, because a
+/// session that polls MPI for one edge gains nothing from sockets on the others.
 struct Connections {
   std::vector<transport::SocketPeer> peers{};
   std::string problem{};

@@ -273,8 +273,8 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
                                     memory.verdict.sharing_node_of(topology));
 }
 
-/// Connects the session to the job's server: it checks for interruptions, and reports awaited
-/// ranks.
+/// Connects the session to the job's server, so that the session notices interruptions and reports
+/// the ranks that it waits for.
 void watch_membership(CpuLinks& links) {
   links.watch([] { return this_job().membership.find_interruption(); },
               [](const RankSet& ranks, const std::string& reason) {

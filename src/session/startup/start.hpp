@@ -24,8 +24,8 @@ class OverMpi {
   virtual ~OverMpi() = default;
 
   [[nodiscard]] virtual transport::Transport& control() = 0;
-  /// Call it once, when `max_tag` is the same on all ranks. `afterwards` as for MpiActivity. The
-  /// result must not outlive this object.
+  /// Call it once, after `max_tag` has been set to the same value on all ranks. `afterwards` as for
+  /// MpiActivity. The result must not outlive this object.
   [[nodiscard]] virtual std::unique_ptr<messenger::Messenger> carry_data(
       std::chrono::nanoseconds afterwards) const = 0;
   /// Gives up the communicators without freeing them: requests on them may never complete.

@@ -23,7 +23,8 @@ namespace kolo::internal::session {
 void write_string(std::string_view text, std::span<char> into);
 [[nodiscard]] std::string read_string(std::span<const char> from);
 
-/// Has the same layout in every version, so that ranks of different versions recognize each other.
+/// A rank's report on its own start-up. The layout is the same in every version, so that ranks of
+/// different versions recognize each other.
 struct StartupReport {
   std::array<char, 32> version{};
   std::array<char, 480> problem{};  // empty: none

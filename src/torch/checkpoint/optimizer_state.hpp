@@ -48,7 +48,7 @@ constexpr const char* shard_place_entry = "kolo.shard";
   return std::to_string(index + 1) + " of " + std::to_string(ranks);
 }
 
-/// Throws InvalidArgument unless `there`, the shards in a state, are `here`, the shards of the
+/// Throws InvalidArgument unless a state's shards, `there`, are the same as `here`, those of the
 /// optimizer that loads it. Each is a `shard_place_text`, or "" for the full state.
 void require_same_place(const std::string& there, const std::string& here);
 

@@ -158,8 +158,9 @@ void GradientReducer::State::reduce_added(std::size_t first) {
   if (!watches_steps) reducer.forget_passes();
 }
 
-// This optimizer may step before the optimizer that reduces a parameter that both share. So that
-// optimizer must reduce first, also on a rank without a pass, because the other ranks wait for it.
+// Another optimizer may reduce a parameter that this one shares, and this one may step first. The
+// other must then reduce before the step, even on a rank without a pass, because the other ranks
+// wait for it.
 void GradientReducer::State::reduce_elsewhere() {
   if (is_reducing_elsewhere) return;  // two optimizers may each reduce a parameter of the other
   is_reducing_elsewhere = true;
@@ -168,7 +169,7 @@ void GradientReducer::State::reduce_elsewhere() {
     if (!parameter.elsewhere) continue;
     const std::shared_ptr<State> owner = owner_of(parameter);
     if (!owner) continue;
-    // Counts from before a join do not tell: the ranks made unequal numbers of reductions.
+    // Counts from before a join say nothing: the ranks made unequal numbers of reductions.
     const bool is_reduced =
         !owner->watches_steps || (!owner->reducer.step().is_before_join() &&
                                   owner->reducer.reductions() != parameter.reductions_elsewhere);

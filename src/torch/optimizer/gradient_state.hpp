@@ -91,7 +91,7 @@ struct GradientReducer::State : internal::GradientListener,
   /// on. Call it after `synchronize`, whose reduction does not include new slots.
   void reduce_added(std::size_t first);
   void forget_passes();
-  /// Counts all reductions that other optimizers have made so far as those of an earlier step.
+  /// Treats every reduction that other optimizers have already made as part of an earlier step.
   void forget_reductions_elsewhere();
 
  private:

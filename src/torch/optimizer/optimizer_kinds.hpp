@@ -86,7 +86,7 @@ void visit_each(State& state, const Visit& visit) {
   visit("sum", state.sum());
 }
 
-// False for a tensor that an optimizer with these options does not keep for its parameters.
+// True if an optimizer with these options keeps state of this name for its parameters.
 template <typename Options>
 bool needs_state(const Options& options, std::string_view state) {
   if constexpr (requires { options.amsgrad(); })

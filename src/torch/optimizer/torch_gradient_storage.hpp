@@ -42,8 +42,8 @@ struct Parameter {
   ::torch::Tensor set_aside{};  // the result of earlier passes, while a pass is reduced
   std::deque<RoundGradient> rounds{};
   bool detached = false;  // the pass has failed here, and the gradient is no longer part of it
-  // The gradient that holds the last result, and its version then. Weak, so that the memory can be
-  // freed.
+  // The gradient that holds the last result, and its version when it received that result. The
+  // pointer is weak, so that the memory can be freed.
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
   std::int64_t reduced_version = 0;

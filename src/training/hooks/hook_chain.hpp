@@ -36,9 +36,9 @@ namespace kolo::internal {
 class NeedsAllreduce {};
 
 /// Runs the stages of one reduction. The ranks number its operations from 1, in the order of the
-/// stages. A rank whose stage throws submits a refusal: an operation that matches no hook's, under
-/// the number of the operation that the other ranks submit next. All ranks then get Mismatch for
-/// that operation, and no rank waits for ever.
+/// stages. A rank whose stage throws submits a refusal: an operation that no hook's operation
+/// matches, under the number that the other ranks use next. All ranks then get Mismatch for that
+/// operation, and no rank waits forever.
 ///
 /// If ranks have joined and an operation is undefined without them, all other ranks get the same
 /// Mismatch. They then reduce the whole bucket by an allreduce, under the next number.
@@ -70,7 +70,7 @@ class HookChain {
   /// Runs no further stage, and submits a refusal, so that the stages of the other ranks fail.
   void abort() noexcept;
   /// Answers a refusal that another rank has submitted under this number. If an earlier refusal has
-  /// ended the chain on this rank, nothing else would match it, and that rank would wait for ever.
+  /// ended the chain on this rank, nothing else would match it, and that rank would wait forever.
   void close(int operation) noexcept;
   /// Drops the stages that are left, so that nothing more is submitted.
   void drop() noexcept { next_ = stages_.size(); }

@@ -167,7 +167,7 @@ class PowerSgdReduction {
                            {.name = name, .op = ReduceOp::sum, .process_set = bucket_.process_set});
   }
 
-  // Makes the right factors orthonormal. A row of zeros would stay zero for ever, so it is filled
+  // Makes the right factors orthonormal. A row of zeros would stay zero forever, so it is filled
   // with pseudo-random numbers, the same on all ranks.
   void complete(std::vector<float>& rights) const {
     std::uint64_t stream = options_.seed << 20U;

@@ -22,7 +22,7 @@ struct Bucket {
   /// The part of the operation's name after the optimizer's number.
   [[nodiscard]] std::string name_in_round(int round) const {
     // Only the operation of a single gradient has a dot after the optimizer's number or the round.
-    // So a gradient cannot be named such that its operation has the name of another one.
+    // So, whatever a gradient's name, its operation never has the name of another operation.
     const std::string start = round == 0 ? "" : "(round " + std::to_string(round + 1) + ")";
     return start + (group ? "" : ".") + name;
   }

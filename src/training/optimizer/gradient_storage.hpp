@@ -53,8 +53,8 @@ class GradientStorage {
   virtual Future<void> submit(std::size_t /*slot*/, const detail::GroupedAllreduceCall& call) {
     return detail::call_async(call);
   }
-  /// Called when the operation of this round of the pass no longer uses the memory of its `open`,
-  /// but not for every operation.
+  /// Called when the operation of this round of the pass no longer uses the memory that `open`
+  /// returned. Some operations end without this call.
   virtual void completed(std::size_t /*slot*/, int /*round*/) {}
   /// Called when all operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}

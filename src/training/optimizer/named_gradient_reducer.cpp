@@ -169,8 +169,8 @@ void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) 
     // step.
     Gradients all = gradients();
     state_->require_same(all);
-    // Gradients are reduced even if a submitted one has moved, for it is dropped, and the other
-    // ranks wait for the rest of this rank's gradients.
+    // Gradients are also reduced if a submitted one has moved: the result is dropped anyway, and
+    // the other ranks wait for the rest of this rank's gradients.
     state_->reduce(std::move(all));
   }
   state_->drop_step();

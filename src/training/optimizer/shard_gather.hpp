@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shards of tensors: their position in each tensor, their gather, and the options and
+// The shards of tensors: where they lie in a tensor and how they are gathered. Also the options and
 // agreements of every ShardedOptimizer.
 #pragma once
 
@@ -23,7 +23,7 @@ struct ShardPosition {
   int index = 0;
   int ranks = 1;
 
-  /// The position of this rank, whose shards are whole tensors outside the set.
+  /// This rank's position in the set. For a rank outside the set, shards are whole tensors.
   [[nodiscard]] static ShardPosition in(const ProcessSet& set) {
     return set.rank() >= 0 ? ShardPosition{set.rank(), set.size()} : ShardPosition{};
   }
@@ -65,7 +65,7 @@ class ShardGather {
 };
 
 /// Collective. Replaces the gather of this name on a rank that drops its step, so that ranks that
-/// gather parameters get Mismatch and do not wait for ever.
+/// gather parameters get Mismatch and do not wait forever.
 KOLO_EXPORT void gather_nothing(const std::string& name, const ProcessSet& set);
 
 /// Collective. Throws Mismatch if a rank of the set has joined, because that rank would not step

@@ -88,10 +88,10 @@ void release_buffers(Library& library, CommState& state) {
   state.buffers.clear();
 }
 
-/// Waits until a communicator exists that is created anew or shrunk from `parent`. A shrunk one
-/// exists once the parent is ready and the child's handle is no longer null: ncclCommInitRankFunc
-/// writes the handle at its end, and ncclCommGetAsyncError(NULL) is an invalid argument. `now` is
-/// the state of a communicator without a parent.
+/// Waits until a communicator exists, whether it is created anew or shrunk from `parent`. A shrunk
+/// one exists once the parent is ready and the child's handle is no longer null:
+/// ncclCommInitRankFunc writes the handle at its end, and ncclCommGetAsyncError(NULL) is an invalid
+/// argument. `now` is the state of a communicator without a parent.
 std::string wait_until_made(Library& library, CommState& state, CommHandle parent, State now,
                             const char* call, std::chrono::nanoseconds timeout) {
   SessionClock clock(steady_clock::now());

@@ -16,10 +16,10 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// The order in which batches are launched: that in which they were started, which is the same on
-/// all ranks. NCCL requires it: a kernel waits for the other ranks and blocks the rest of the
-/// stream, so two ranks that launch two batches in different orders would wait for each other
-/// forever. One order serves all communicators, since they share the GPU's stream.
+/// The order in which batches are launched. It is the order in which they were started, which is
+/// the same on all ranks. NCCL requires it: a kernel waits for the other ranks and blocks the rest
+/// of the stream, so two ranks that launch two batches in different orders would wait for each
+/// other forever. One order serves all communicators, since they share the GPU's stream.
 class LaunchOrder {
  public:
   [[nodiscard]] std::uint64_t queue_up() { return queued_++; }

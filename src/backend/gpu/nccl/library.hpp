@@ -73,13 +73,13 @@ class Library {
   virtual void group_start() = 0;
   [[nodiscard]] virtual State group_end(CommHandle comm) = 0;
 
-  // `count` is a number of elements; for each rank if each rank has a part.
+  // `count` is a number of elements: that of one rank's part if each rank has a part.
   virtual void all_reduce(const void* from, void* to, std::int64_t count, DType dtype, RedOp op,
                           CommHandle comm, StreamHandle stream) = 0;
   virtual void reduce_scatter(const void* from, void* to, std::int64_t count, DType dtype, RedOp op,
                               CommHandle comm, StreamHandle stream) = 0;
 
-  // `bytes` is for each rank if each rank has a part.
+  // `bytes` is the size of one rank's part if each rank has a part.
   virtual void all_gather(const void* from, void* to, std::int64_t bytes, CommHandle comm,
                           StreamHandle stream) = 0;
   virtual void broadcast(const void* from, void* to, std::int64_t bytes, int root, CommHandle comm,

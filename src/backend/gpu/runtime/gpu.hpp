@@ -34,7 +34,7 @@ class ReadyMark {
   std::uint64_t number_;
 };
 
-/// The device of the first tensor becomes the rank's GPU. CUDA is not called before.
+/// The GPU of a rank: the device of the first tensor. CUDA is not called before there is one.
 class Gpu {
  public:
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}

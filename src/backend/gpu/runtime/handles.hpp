@@ -14,10 +14,10 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Makes `device` the thread's current device while it lives, and permits calls such as cudaMalloc,
-/// which would otherwise invalidate a graph that the program is capturing; they concern other
-/// streams. Does not switch back to a device that is not in use, since that would allocate memory
-/// there.
+/// Makes `device` the thread's current device while it lives. Also permits calls such as
+/// cudaMalloc, which would otherwise invalidate a graph that the program is capturing, although
+/// they do not concern the captured stream. Does not switch back to a device that is not in use,
+/// since that would allocate memory there.
 class DeviceGuard {
  public:
   DeviceGuard(Runtime& runtime, int device) : runtime_(runtime), before_(runtime.current_device()) {
@@ -77,8 +77,8 @@ using PinnedMemory = std::unique_ptr<std::byte, Destroy<&Runtime::release_pinned
   return {runtime->allocate_pinned(bytes), {runtime}};
 }
 
-/// Keeps memory that is expensive to allocate for later batches. A block returns to the pool when
-/// it is destroyed. An abandoned block stays unused until the pool is destroyed. The pool must
+/// Keeps memory for later batches, because it is expensive to allocate. A block returns to the pool
+/// when it is destroyed. An abandoned block stays unused until the pool is destroyed. The pool must
 /// outlive its blocks. One thread at a time.
 template <typename Memory>
 class BlockPool {

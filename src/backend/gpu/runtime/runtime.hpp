@@ -37,8 +37,8 @@ struct DeviceProperties {
 };
 
 /// Every function throws BackendError with the name of the failed call and the reason, unless it
-/// says otherwise. None consumes or hides an error for which the program has not asked CUDA yet.
-/// Streams, events, memory and launches belong to the thread's current device. Thread-safe.
+/// says otherwise. None clears or hides a CUDA error that the program has not yet queried. Streams,
+/// events, memory and launches belong to the thread's current device. Thread-safe.
 class Runtime {
  public:
   virtual ~Runtime() = default;

@@ -28,16 +28,17 @@ __host__ __device__ bool aligned(const void* a, const void* b, std::size_t bytes
   return ((reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b)) % bytes) == 0;
 }
 
-/// States that `memory` is global memory of the device or the host, not shared or local memory.
-/// Otherwise the GPU has to determine the kind of memory at each access.
+/// Tells the compiler that `memory` is global memory of the device or the host, not shared or local
+/// memory. Otherwise the GPU has to determine the kind of memory at each access.
 __host__ __device__ void assume_global([[maybe_unused]] const void* memory) {
 #ifdef __CUDA_ARCH__
   __builtin_assume(__isGlobal(memory));
 #endif
 }
 
-/// The accesses of one thread that are in flight at once. Four loads of 16 bytes hide the latency
-/// of memory. Division of integers needs the registers, and takes longer than the loads.
+/// How many loads one thread has in flight at once. Four loads of 16 bytes hide the latency of
+/// memory. For other types it is one: integer division needs the registers, and takes longer than
+/// the loads.
 template <typename Access, typename To>
 constexpr int loads_of = is_half_type<To> || std::is_floating_point_v<To>
                              ? 64 / static_cast<int>(sizeof(Access))
