@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/sha256.hpp"
+#include "transport/sha256.hpp"
 
 namespace kolo::internal::transport {
 namespace {

@@ -95,8 +95,7 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are written before the counter covers them. The bell rings once for all
-  // messages.
+  // Release: the bytes are written before the counter covers them.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;

@@ -39,9 +39,7 @@ class [[nodiscard]] NoSync {
     ++*guards_;
   }
   NoSync(NoSync&&) noexcept = default;
-  NoSync(const NoSync&) = delete;
   NoSync& operator=(NoSync&&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
   ~NoSync() {
     if (guards_) --*guards_;
   }
@@ -71,8 +69,7 @@ class KOLO_EXPORT ReducingOptimizer {
   virtual ~ReducingOptimizer() = default;
   virtual void synchronize() = 0;
   virtual void skip_step() = 0;
-  /// Whether the gradients are finite on all ranks. `own`: whether this rank's gradients are
-  /// finite.
+  /// Whether the gradients are finite on all ranks. `own`: whether this rank's are.
   [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
   virtual double clip_grad_norm(double max_norm, const ClipOptions& options) = 0;
 };
@@ -99,9 +96,8 @@ class GradientReducer {
   KOLO_EXPORT ~GradientReducer();
 
   /// Reduces the gradients that backward has not reduced: those of passes on this rank only, or all
-  /// gradients if there was no pass. Otherwise no effect.
+  /// gradients if there was no pass. Otherwise no effect. Without `groups`: for a module.
   KOLO_EXPORT void synchronize(const Groups& groups);
-  /// The same for a module.
   KOLO_EXPORT void synchronize();
 
   /// Synchronizes, then scales the gradients. Returns the norm before.
@@ -113,17 +109,15 @@ class GradientReducer {
 
   /// Synchronizes, and discards the passes of this step. Drops a step that a join has interrupted.
   KOLO_EXPORT void skip(const Groups& groups);
-
   /// Discards the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
   /// Prepares a step with a closure: passes count from zero, and earlier gradients are kept.
   KOLO_EXPORT void begin_evaluations(const Groups& groups);
 
   /// Called after a new session has begun: drops all gradients, and compares the ranks again.
-  /// `source`: see the constructor. Collective.
+  /// `source`: see the constructor. Without arguments: for a module. Collective.
   KOLO_EXPORT void rejoin(const Groups& groups,
                           std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
-  /// The same for a module.
   KOLO_EXPORT void rejoin();
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
@@ -166,12 +160,12 @@ class GradientReducer {
 /// There may be any number of backward passes before a step, including partial ones, if all ranks
 /// make the same passes: a rank that is a pass or a step ahead gets Mismatch. A call of `backward`
 /// inside of another one belongs to the pass of the outer call, and its gradients are final when
-/// that returns. Ranks may make different nested calls. Gradients
-/// accumulate, and each pass reduces only what it has added; meanwhile, gradients that are already
-/// reduced are kept in separate memory. In `no_sync`, and before the last of
-/// `backward_passes_per_step`, gradients accumulate on this rank only; the next pass that reduces
-/// includes them, and so does `step` after fewer passes. Accumulation::mean divides each pass by
-/// `backward_passes_per_step`, and if a step had fewer, by the passes that this rank made.
+/// that returns. Ranks may make different nested calls. Gradients accumulate, and each pass reduces
+/// only what it has added; meanwhile, gradients that are already reduced are kept in separate
+/// memory. In `no_sync`, and before the last of `backward_passes_per_step`, gradients accumulate on
+/// this rank only; the next pass that reduces includes them, and so does `step` after fewer passes.
+/// Accumulation::mean divides each pass by `backward_passes_per_step`, and if a step had fewer, by
+/// the passes that this rank made.
 ///
 /// If a rank does not use a parameter in a pass, it contributes zeros. If no rank uses it, its
 /// gradient is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
@@ -242,12 +236,7 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
     return reducer_.clip_grad_norm(this->param_groups(), max_norm, options);
   }
 
-  /// Returns a guard. While it lives, backward passes accumulate gradients on this rank only:
-  ///
-  ///     {
-  ///       const auto local = optimizer.no_sync();
-  ///       loss.backward();
-  ///     }
+  /// Returns a guard; while it lives, backward passes accumulate gradients on this rank only.
   [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
 
   /// The ranks that take part.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/sha256.hpp"
+#include "transport/sha256.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
