@@ -98,6 +98,7 @@ std::vector<std::int32_t> encode(const std::vector<ParameterHash>& hashes, const
 void require_equal_hashes(const std::vector<ParameterHash>& hashes,
                           std::span<const std::int32_t> maxima, const ProcessSet& set,
                           const std::string& subject, const std::string& cure) {
+  if (std::ranges::count(maxima, 0) == std::ssize(maxima)) return;  // all ranks have abstained
   std::vector<std::string> differing;
   for (std::size_t i = 0; i < hashes.size(); ++i)
     if (maxima[2 * i] != sum_of_complements - maxima[2 * i + 1])

@@ -260,11 +260,10 @@ TEST(Negotiator, ALagDoesNotEnterWhatTheSameReportCompletes) {
 
 TEST(Negotiator, TheSessionEndsWhenAllThatHaveLeftHaveExecutedTheirBatches) {
   Chain chain(3, {});
-  for (int rank = 0; rank < 3; ++rank) {
-    chain.at(rank).on_submit(1, weight, floats(4));
-    chain.at(rank).on_leave("");
-  }
+  for (int rank = 0; rank < 3; ++rank) chain.at(rank).on_submit(1, weight, floats(4));
   EXPECT_EQ(chain.settle(), std::vector<int>(3, 1));
+  for (int rank = 0; rank < 3; ++rank) chain.at(rank).on_leave("");
+  EXPECT_EQ(chain.settle(), std::vector<int>(3, 0));
   for (const int last : {2, 0, 1}) {
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_TRUE(chain.at(rank).left());

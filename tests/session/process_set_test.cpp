@@ -293,9 +293,10 @@ TEST_F(ProcessSets, OneThatOthersRemoveWhileARankHasJoinedIsRefusedThere) {
   if (me_ != 0 || n_ == 1) remove_process_set(set);
   join();
   float value = 1.0F;
-  if (me_ == 0)
+  if (me_ == 0) {
     EXPECT_THAT(thrown_by<InvalidArgument>([&] { allreduce(value, {.process_set = set}); }).what(),
                 HasSubstr("was removed"));
+  }
   expect_usable();
 }
 

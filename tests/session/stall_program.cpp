@@ -56,11 +56,13 @@ void stop_all() {
   ::_exit(0);
 }
 
-/// Computes until this process has been stopped: it has seen no time for so long.
+/// Stops all ranks, and computes until this process has been stopped: it has seen no time for so
+/// long.
 void compute_through_a_pause() {
   using Clock = std::chrono::steady_clock;
-  for (Clock::time_point now = Clock::now(), last = now; now - last < pause_length / 2;
-       now = Clock::now())
+  Clock::time_point last = Clock::now();  // it may be stopped before the call returns
+  stop_all();
+  for (Clock::time_point now = Clock::now(); now - last < pause_length / 2; now = Clock::now())
     last = now;
 }
 
@@ -77,7 +79,6 @@ void blamed(const std::string& how) {
   if (how == "outside") stay_outside();
   if (how == "pause") {
     kolo::barrier({.name = "others have submitted"});
-    stop_all();
     compute_through_a_pause();
     kolo::allreduce(tensor, {.name = "conv1.weight"});
   }

@@ -54,8 +54,8 @@ TEST_F(Board, AFailureReplacesADepartureAndNothingReplacesAFailure) {
   };
   EXPECT_EQ(end(FailureKind::shut_down, "done"), "done");
   EXPECT_EQ(end(FailureKind::shut_down, "done again"), "done");
-  EXPECT_EQ(end(FailureKind::backend, "the cable is cut"), "the cable is cut");
-  EXPECT_EQ(end(FailureKind::peer_left, "too late"), "the cable is cut");
+  EXPECT_EQ(end(FailureKind::peer_left, "the cable is cut"), "the cable is cut");
+  EXPECT_EQ(end(FailureKind::stalled, "too late"), "the cable is cut");
   EXPECT_EQ(end(FailureKind::shut_down, "done"), "the cable is cut");
 }
 

@@ -314,6 +314,7 @@ TEST_F(BackwardTest, ViewsOfOneGradientAreReducedApart) {
 }
 
 TEST_F(BackwardTest, GradientsOfAModuleServePlainOptimizers) {
+  ::torch::manual_seed(1);
   nn::Linear layer(2, 1);
   layer->to(f64);
   DistributedGradients gradients(*layer, {.op = ReduceOp::sum, .backward_passes_per_step = 2});

@@ -59,14 +59,15 @@ TEST_F(EqualParameters, DifferentOnesAreRefusedInTheFirstPass) {
   expect_same_bits_on_all_ranks(model_->parameters());
 }
 
-TEST_F(EqualParameters, AreComparedOnRanksWithoutBackward) {
-  change_on_last();
-  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+/// Another optimizer of the parameters may have stepped there since the other ranks' passes.
+TEST_F(EqualParameters, OfRanksWithoutABackwardPassAreNotCompared) {
   if (rank() == 0) {
-    expect_refused([&] { optimizer.step(); }, "1.weight", {last_});
-  } else {
-    expect_refused([&] { backward(); }, "1.weight", {last_});
+    const ::torch::NoGradGuard no_gradients;
+    model_->parameters().back().add_(1.0);
   }
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+  if (rank() != 0) backward();
+  EXPECT_NO_THROW(optimizer.step());
 }
 
 TEST_F(EqualParameters, OfDistributedGradients) {
@@ -108,7 +109,7 @@ TEST_F(EqualParameters, MayDifferIfTheyAreNamed) {
 }
 
 TEST_F(EqualParameters, ThatAreAddedMayDifferUntilTheNextComparison) {
-  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.0), {.compare = {.every = 2}});
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.0), {.compare = {.every = 3}});
   backward();
   optimizer.step();
   ::torch::Tensor added = parameter({1.0 + rank()});
@@ -148,9 +149,6 @@ TEST_F(EqualParameters, OnRequest) {
   const auto error = error_of<Mismatch>([&] { require_equal(*model_); });
   EXPECT_EQ(error.tensor(), "1.weight");
   EXPECT_EQ(error.ranks(), std::vector{last_});
-  // A transposed view has other strides, but the same elements.
-  const ::torch::Tensor rows = ::torch::arange(6).reshape({2, 3});
-  require_equal({{"rows", rank() == 0 ? rows : rows.t().contiguous().t()}});
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ AREAS = {
     "torch/gradients": "torch_optimizers",
     "torch/amp": "torch_precision",
     "torch/collectives": "torch_tensors",
-    "torch/state": "torch_models", "torch/sync_batch_norm": "torch_models",
+    "torch/state": "torch_models", "torch/sync_batch_norm": "torch_models", "torch/checkpointed": "torch_models",
 }
 COMMENT = re.compile(r"^ *///( |$)(?!<)")
 

@@ -37,8 +37,9 @@ void ProgressEngine::leave(bool clean, const std::string& reason) {
       log(LogLevel::warning, "this rank leaves the session: " + reason);
     }
     negotiator_.on_leave(reason);
-    checks_.board().publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
-                                /*alarm=*/false, clock_.real());
+    checks_.board().publish_end(
+        {FailureKind::shut_down, clean ? "" : reason, "", RankSet::of(rank_)},
+        /*alarm=*/false, clock_.real());
   } catch (...) {
     fail_session_with_current_exception();
   }

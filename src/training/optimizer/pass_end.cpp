@@ -81,9 +81,12 @@ void PassReducer::fill_summary() {
   storage_.prepare_end();
   const std::vector<Bucket>& buckets = buckets_.all();
   take_hashes();
-  summary_.reset(
-      buckets.size(), slots(), hooks_.are_used(),
-      hashes_.empty() ? std::vector<std::int32_t>() : encode(hashes_, options_.process_set));
+  std::vector<std::int32_t> hashes;
+  if (!hashes_.empty()) hashes = encode(hashes_, options_.process_set);
+  // A rank without a backward pass abstains with zeros: another optimizer may have stepped since
+  // the other ranks' passes.
+  if (!counts_) std::ranges::fill(hashes, 0);
+  summary_.reset(buckets.size(), slots(), hooks_.are_used(), std::move(hashes));
   if (failed_) {
     summary_.failure() = mark_of_this_rank(options_.process_set);
     hooks_.count_refused(summary_.refused());
