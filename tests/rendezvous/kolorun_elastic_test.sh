@@ -27,7 +27,7 @@ echo changing2:1 >>hosts
 meets "a new host" found.log '^generation 2: rank 2 of 3, commit [1-9]'
 # For a moment no descriptor is free.
 prlimit --pid "$job" --nofile=3:
-meets "no descriptor" found.log '--host-discovery-script: no pipe: Too many open files; the hosts stay as they are'
+meets "no descriptor" found.log '--host-discovery-script: no pipe: Too many open files.*; the hosts stay as they are'
 prlimit --pid "$job" --nofile=512:
 printf 'changing1:2\nnode2:2\n' >hosts
 meets "more slots" found.log '^generation [34]: rank [0-3] of 4, commit [1-9]'

@@ -23,7 +23,7 @@ until (($(wc -l <asked) == 2)); do sleep 0.05; done
 prlimit --pid "$job" --nofile=3:
 printf 'localhost:2\n192.0.2.1:1\n' >hosts
 touch go
-meets "no descriptor" found.log '--host-discovery-script: .*getifaddrs: Too many open files; the hosts stay as they are'
+meets "no descriptor" found.log '--host-discovery-script: .*getifaddrs: Too many open files.*; the hosts stay as they are'
 prlimit --pid "$job" --nofile=512:
 printf 'localhost:2\nnode2:1\n' >hosts
 while sleep 0.1; do touch go; done &
