@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -68,8 +67,9 @@ struct Job {
   /// From now on, children of this process count as forked: neither MPI nor a session survives a
   /// fork, so a child must not use them.
   void watch_forks() {
-    std::call_once(watches_forks,
-                   [] { ::pthread_atfork(nullptr, nullptr, [] { this_job().is_forked = true; }); });
+    static const int watches =
+        ::pthread_atfork(nullptr, nullptr, [] { this_job().is_forked = true; });
+    static_cast<void>(watches);
   }
   /// Throws InvalidArgument in a forked child.
   void require_not_forked() const {
@@ -87,7 +87,6 @@ struct Job {
 
   std::atomic<bool> is_forked{false};   // this process is a forked child
   std::atomic<bool> is_exiting{false};  // static objects are being destroyed
-  std::once_flag watches_forks{};
 
   /// The heap of the last session, as long as the program has tensors in it. The next session
   /// shares it again, so that other ranks can still read these tensors directly.
