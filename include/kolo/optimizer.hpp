@@ -37,8 +37,8 @@ enum class Accumulation : std::uint8_t { sum, mean };
 /// gradients are reduced, and the program may continue.
 ///
 /// Passes are counted from the last time that all ranks had joined: in the first pass of an epoch
-/// after a `join`, nothing is compared. Parameters of LibTorch in GPU memory are copied to the host
-/// to compare them; those of custom optimizers in GPU memory are left out.
+/// after a `join`, nothing is compared. Parameters in GPU memory are left out, since a pass does
+/// not wait for the GPU.
 struct ParameterComparison {
   /// Compare in the first pass that reduces, after construction and after `rejoin`.
   bool at_start = true;

@@ -200,7 +200,8 @@ std::vector<ParameterHash> GradientReducer::State::hash_parameters() const {
   std::vector<ParameterHash> hashes;
   for (const Parameter& parameter : storage.parameters())
     if (!parameter.replaced && !uncompared.contains(parameter.name))
-      hashes.push_back({parameter.name, hash_of(parameter.tensor)});
+      // To read GPU memory, a pass would have to wait for the GPU.
+      hashes.push_back({parameter.name, parameter.tensor.is_cpu() ? hash_of(parameter.tensor) : 0});
   return hashes;
 }
 
