@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -190,13 +191,13 @@ TEST(Settings, RecordingsAreSetUp) {
     const Variable e("KOLO_STATISTICS", "stderr");
     const Settings settings = read_settings({});
     EXPECT_EQ(settings.flight_recorder, 10);
-    EXPECT_EQ(settings.flight_recorder_dir, "records");
+    EXPECT_EQ(settings.flight_recorder_dir, std::filesystem::absolute("records"));
     EXPECT_EQ(settings.flight_recorder_signal, SIGUSR2);
-    EXPECT_EQ(settings.timeline, "t.json");
+    EXPECT_EQ(settings.timeline, std::filesystem::absolute("t.json"));
     EXPECT_EQ(settings.statistics, "stderr");
     const Variable other("KOLO_TIMELINE", "%r.json");
-    EXPECT_EQ(read_settings({}).timeline, "%r.json");
-    EXPECT_EQ(read_settings({.timeline = "mine"}).timeline, "mine");
+    EXPECT_EQ(read_settings({}).timeline, std::filesystem::absolute("%r.json"));
+    EXPECT_EQ(read_settings({.timeline = "mine"}).timeline, std::filesystem::absolute("mine"));
   }
   {
     const Variable later("HOROVOD_TIMELINE", "DYNAMIC");
