@@ -281,7 +281,7 @@ KOLO_EXPORT void barrier(const BarrierOptions& options = {});
 KOLO_EXPORT void barrier(const ProcessSet& set);
 KOLO_EXPORT Future<void> barrier_async(const BarrierOptions& options = {});
 
-/// Declares that this rank has no more data, and waits for every rank to join. In the meantime, the
+/// Declares that this rank has no more data, and waits for every rank to join. Meanwhile, the
 /// other ranks' operations, in the world and in all sets, complete without this rank: reductions
 /// combine the tensors of the others, and an allgather returns no rows from this rank. Operations
 /// that are undefined without this rank (a broadcast from it, alltoall, reducescatter) fail with

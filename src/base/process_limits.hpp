@@ -23,7 +23,7 @@ struct ProcessLimit {
   int resource;
   std::string_view name;
   std::string_view unit;
-  char option;  // of the shell's `ulimit`
+  char option;  // the option of the shell's `ulimit`
 };
 
 inline constexpr auto process_limits =

@@ -110,9 +110,9 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
-/// Notes that an optimizer has made `steps` passes that reduced gradients since `step_epoch`
+/// Notes that an optimizer has made `passes` passes that reduced gradients since `step_epoch`
 /// changed. If this rank leaves the session while others need it, their errors have the number.
-KOLO_EXPORT void note_steps(std::int64_t steps) noexcept;
+KOLO_EXPORT void note_passes(std::int64_t passes) noexcept;
 
 /// While the object lives, and `for_another` is true, its thread submits for another thread, which
 /// waits for the operations: a thread of a framework, which may never end. So it does not count as

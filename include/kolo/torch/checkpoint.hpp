@@ -100,7 +100,7 @@ NamedParameters module_tensors(const Module& module) {
   return tensors;
 }
 
-/// What names an optimizer's parameters: a list, or the module that has them.
+/// The names of an optimizer's parameters: a list, or the module that has them.
 template <typename T>
 concept NamesParameters = ParameterNaming<T> || AnyModule<T>;
 
@@ -122,7 +122,7 @@ NamedParameters names_of(const Names& names) {
 /// `load_state` reads both, and assigns to the module's existing tensors, so optimizers of the
 /// module stay valid. It throws InvalidArgument, before anything changes, if the state is not of a
 /// module with the same names and shapes; from an archive, the module may already be partly loaded.
-/// Of a weight with several names (a tied weight), one name suffices.
+/// A weight with several names (a tied weight) needs only one of them.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::state(*model)},
@@ -154,8 +154,8 @@ concept HasOverload =
     std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer> ||
     std::same_as<std::remove_cv_t<T>, NamedParameters>;
 
-/// As above for other modules, of which a `torch::jit::Module` is stored without its attributes,
-/// and for anything else that `torch::save` takes: a tensor, a vector of tensors.
+/// As above for other modules, and for anything else that `torch::save` takes: a tensor, a vector
+/// of tensors. A `torch::jit::Module` is stored without its attributes.
 template <typename T>
   requires(!HasOverload<T>)
 [[nodiscard]] StateDict state(const T& value) {

@@ -68,7 +68,7 @@ class DistributedGradients {
   KOLO_EXPORT void rejoin();
 
  private:
-  detail::GradientReducer::Groups groups_{};  // of a list of tensors; empty for a module
+  detail::GradientReducer::Groups groups_{};  // the listed tensors; empty for a module
   detail::GradientReducer reducer_;
 };
 

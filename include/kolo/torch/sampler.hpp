@@ -80,7 +80,7 @@ class KOLO_EXPORT DataLoaderSampler : public ::torch::data::samplers::Sampler<> 
  private:
   std::shared_ptr<DistributedSampler> sampler_;  // shared by all copies
   std::int64_t examples_;
-  std::vector<std::int64_t> indices_{};  // of the current loop
+  std::vector<std::int64_t> indices_{};  // the examples of the current loop
   std::size_t next_ = 0;                 // a position in `indices_`
 };
 

@@ -37,7 +37,7 @@ struct Current {
   std::vector<std::shared_ptr<Engine>> stuck;  // engines that some thread still uses: kept forever
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
-  std::atomic<std::int64_t> passes{0};         // of the optimizer that made most, since then
+  std::atomic<std::int64_t> passes{0};         // the most of any optimizer, since then
   StartArguments arguments{};                  // the last session's, for `restart_session`
   std::once_flag announces_departures{};
   std::terminate_handler next_handler = nullptr;  // the program's own handler
@@ -241,7 +241,7 @@ void begin_step_epoch() noexcept {
   ++current.step_epoch;
 }
 
-void note_steps(std::int64_t passes) noexcept {
+void note_passes(std::int64_t passes) noexcept {
   std::int64_t most = current.passes;
   while (most < passes && !current.passes.compare_exchange_weak(most, passes)) {
   }

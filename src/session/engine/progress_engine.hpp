@@ -140,7 +140,7 @@ class ProgressEngine {
   int ranks_;                 // the size of the world
   std::vector<int> edges_{};  // the neighbors in the tree
   WorkInProgress work_{};
-  SessionClock clock_;  // of this pass
+  SessionClock clock_;  // read at the beginning of a pass
   HealthChecks checks_;
   struct {
     std::uint64_t mark = 0;

@@ -174,7 +174,7 @@ Checkpointer::Checkpointer(CheckpointerOptions options) : options_(std::move(opt
           options_.prefix);
   require(options_.keep_last >= 1, "kolo::Checkpointer: keep_last must be at least 1, but is {}",
           options_.keep_last);
-  std::error_code unknown;  // of a removed working directory: the path stays as it is
+  std::error_code unknown;  // the working directory was removed: the path stays as it is
   if (fs::path full = fs::absolute(options_.directory, unknown); !unknown)
     options_.directory = std::move(full);
 }

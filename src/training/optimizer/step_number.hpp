@@ -63,7 +63,7 @@ class StepNumber {
 
   /// Ends a pass that reduced, which is a step of its own for this class.
   void advance_pass() {
-    detail::note_steps(++passes_);
+    detail::note_passes(++passes_);
     advance();
   }
   /// The number of such passes since the last join, which is the same on all ranks.

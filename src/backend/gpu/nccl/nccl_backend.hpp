@@ -91,8 +91,8 @@ class NcclBackend : public Backend {
 
     Communicator communicator;
     bool has_batches = false;  // all ranks create it, so others can be derived from it
-    /// The process set of which the communicator lacks ranks; empty if it has served a batch of all
-    /// ranks of its set.
+    /// The ranks of the process set, if the communicator lacks some of them; empty if it has served
+    /// a batch of all.
     std::vector<int> lacks_ranks_of{};
     // Valid if it lacks ranks:
     std::uint64_t used_after = 0;  // the number of joins before its last use
