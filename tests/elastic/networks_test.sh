@@ -15,9 +15,9 @@ export KOLO_PEER_TIMEOUT=0
 job=("$kolorun" -np 4 --min-np 2 --lease 10 --cooldown 0.2:1 --rendezvous 10.213.78.1:4711 --slots 2
   --secret-file secret -v "$rank_program" "$work" epochs=1000000 pause_ms=2
   load_for=1)
-"${on_first[@]}" "${job[@]}" >first.log 2>&1 </dev/null &
+starts first.log "${on_first[@]}" "${job[@]}"
 near=$!
-"${on_second[@]}" "${job[@]}" >second.log 2>&1 </dev/null &
+starts second.log "${on_second[@]}" "${job[@]}"
 far=$!
 meets "the start" first.log '^session of 4 ranks from step 0'
 until [[ -s steps ]] || ! kill -0 "$near"; do sleep 0.05; done
@@ -32,7 +32,7 @@ ends "a host that is removed" "$far" 0 second.log
 meets "a host that is removed" first.log '^session of 2 ranks from step [1-9]' 2
 (($(grep -c 'is lost: its host is removed' first.log) == $(grep -c 'is lost' first.log) - losses)) ||
   fail "a host that is removed: $(tail -20 first.log)"
-"${on_second[@]}" "${job[@]}" >third.log 2>&1 </dev/null &
+starts third.log "${on_second[@]}" "${job[@]}"
 far=$!
 meets "a host that comes again" first.log '^session of 4 ranks from step [1-9]' 2
 kill -TERM "$near"

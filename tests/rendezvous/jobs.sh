@@ -31,6 +31,13 @@ expect() {
   done <<<"$patterns"
 }
 
+# starts LOG COMMAND...: runs the command in the background; its number is in $! then. The log is
+# emptied at once, and not by the new process, so that no line of an earlier job is read from it.
+starts() {
+  : >"$1"
+  "${@:2}" >>"$1" 2>&1 </dev/null &
+}
+
 # meets NAME FILE PATTERN [TIMES]: waits for a line, or several.
 meets() {
   local i

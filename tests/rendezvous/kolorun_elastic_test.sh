@@ -19,8 +19,7 @@ done | sort -n | tail -1; }
 # Hosts that a script prints, if they answer.
 discover="$here/../../examples/launch/discover_hosts.sh hosts"
 echo changing1:2 >hosts
-"${elastic[@]}" -np 2 --min-np 1 --max-np 4 --host-discovery-script "$discover" "${for_ever[@]}" \
-  >found.log 2>&1 </dev/null &
+starts found.log "${elastic[@]}" -np 2 --min-np 1 --max-np 4 --host-discovery-script "$discover" "${for_ever[@]}"
 job=$!
 meets "discovery" found.log '^generation 1: rank 1 of 2, commit 0'
 echo changing2:1 >>hosts
@@ -46,7 +45,7 @@ ends "discovery" "$job" 143 found.log
 rm down.changing1
 
 # A host disappears, cannot be reached for a while, and returns.
-"${elastic[@]}" -H changing1:2,changing2:2 --min-np 2 "${for_ever[@]}" >return.log 2>&1 </dev/null &
+starts return.log "${elastic[@]}" -H changing1:2,changing2:2 --min-np 2 "${for_ever[@]}"
 job=$!
 meets "a host that disappears" return.log '^generation 1: rank 3 of 4'
 touch down.changing2
@@ -65,7 +64,7 @@ kill -TERM "$job"
 ends "a host that returns" "$job" 143 return.log
 
 # A rank that others report is killed, though it is stopped, and started again.
-"${elastic[@]}" -np 3 --min-np 2 "${for_ever[@]}" report 1 1 >reported.log 2>&1 </dev/null &
+starts reported.log "${elastic[@]}" -np 3 --min-np 2 "${for_ever[@]}" report 1 1
 job=$!
 meets "a reported rank" reported.log 'rank 1 .*is lost: it does nothing'
 meets "a reported rank" reported.log '^generation [23]: rank 2 of 3, commit [1-9]'

@@ -13,9 +13,9 @@ port=$((13000 + $$ % 4000))
 
 # No descriptor is free at the moment at which the script of hosts ends.
 echo localhost:2 >hosts
-"$kolorun" --network-interface lo --cooldown 0.2:1 -np 2 --min-np 1 --max-np 4 --host-discovery-script \
+starts found.log "$kolorun" --network-interface lo --cooldown 0.2:1 -np 2 --min-np 1 --max-np 4 --host-discovery-script \
   'echo asked >>asked; until mv go gone 2>/dev/null; do sleep 0.05; done; cat hosts' \
-  "$rank_program" 1000000000 >found.log 2>&1 </dev/null &
+  "$rank_program" 1000000000
 job=$!
 touch go
 meets "no descriptor" found.log '^generation 1: rank 1 of 2, commit 0'
@@ -38,13 +38,13 @@ named() { exec unshare --mount sh -c 'mount --bind hosts /etc/hosts && exec "$@"
 { cat /etc/hosts; echo "127.0.0.1 alias.of.this.host"; } >hosts
 if (named true) 2>/dev/null; then
   alone=(named "$kolorun" -np 1 --rendezvous "alias.of.this.host:$port" --slots 1 --secret-file secret)
-  "$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret \
-    sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done' >first.log 2>&1 </dev/null &
+  starts first.log "$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret \
+    sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done'
   first=$!
   meets "the port by another name" first.log '^here$'
   kill -TERM "$first"
   meets "the port by another name" first.log 'signal 15: the job ends'
-  "${alone[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
+  starts second.log "${alone[@]}" "$rank_program" 5
   second=$!
   meets "the port by another name" second.log '^done: rank 0 of 1, commit 5$'
   kill -TERM "$second" 2>/dev/null
@@ -62,14 +62,14 @@ other=$!
 meets "a port in use" other.log listening
 expect "a port in use" 1 'no rendezvous server was found .*Address already in use' \
   "$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret --start-timeout 0.2 true
-"$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret true >used.log 2>&1 </dev/null &
+starts used.log "$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret true
 job=$!
 meets "a port in use" used.log 'still looking for the rendezvous server: .*Address already in use'
 kill -TERM "$job"
 ends "a port in use" "$job" 143 used.log
 kill "$other"
 # kolorun is killed; its children are shells that do not end what they have started.
-"$kolorun" -np 2 bash -c "echo \$\$ >pid.\$RANK; '$session_program'; true" >killed.log 2>&1 </dev/null &
+starts killed.log "$kolorun" -np 2 bash -c "echo \$\$ >pid.\$RANK; '$session_program'; true"
 job=$!
 meets "kolorun is killed" killed.log '^rank [01] has begun' 2
 mapfile -t ranks < <(pgrep -P "$(cat pid.0)"; pgrep -P "$(cat pid.1)")
@@ -79,7 +79,7 @@ meets "kolorun is killed" killed.log '^ended: .*kolorun has ended'
 gone "kolorun is killed" "${ranks[@]}"
 
 # Ctrl-Z stops the ranks too.
-"$kolorun" -np 2 sh -c 'echo $$ >stopped.$RANK; exec "$@"' sh "$rank_program" 1000000000 >stop.log 2>&1 </dev/null &
+starts stop.log "$kolorun" -np 2 sh -c 'echo $$ >stopped.$RANK; exec "$@"' sh "$rank_program" 1000000000
 job=$!
 meets "Ctrl-Z" stop.log '^generation 1: rank [01] of 2' 2
 # are STATE: until these processes are in the state.
@@ -103,10 +103,10 @@ ends "Ctrl-Z" "$job" 143 stop.log
 # The job is over, but a kolorun on another host does not answer: a second signal does not wait for it.
 port=$((port + 1))
 two=(-np 2 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret)
-"$kolorun" "${two[@]}" "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
+starts first.log "$kolorun" "${two[@]}" "$rank_program" 1000000000
 first=$!
 until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.05; done
-"$kolorun" "${two[@]}" "$rank_program" 1000000000 >second.log 2>&1 </dev/null &
+starts second.log "$kolorun" "${two[@]}" "$rank_program" 1000000000
 second=$!
 meets "a host that does not answer" second.log '^generation 1: rank 1 of 2'
 kill -STOP "$second"

@@ -13,8 +13,7 @@ source "$here/namespaces.sh"
 # One kolorun on each; that which comes first waits for the server.
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 two=(--rendezvous 10.213.78.1:4711 --slots 2 --secret-file secret)
-"${on_second[@]}" "$kolorun" -np 4 "${two[@]}" sh -c 'echo $RANK $MASTER_ADDR; exec "$@"' sh "$rank_program" 5 \
-  >second.log 2>&1 </dev/null &
+starts second.log "${on_second[@]}" "$kolorun" -np 4 "${two[@]}" sh -c 'echo $RANK $MASTER_ADDR; exec "$@"' sh "$rank_program" 5
 other=$!
 expect "two hosts" 0 $'^generation 1: rank [01] of 4\n^0 10.213.78.1$\n^1 10.213.78.1$' \
   "${on_first[@]}" "$kolorun" -np 4 "${two[@]}" sh -c 'echo $RANK $MASTER_ADDR; exec "$@"' sh "$rank_program" 5
@@ -27,8 +26,8 @@ printf '127.0.0.1 localhost\n127.0.1.1 first alias\n' >hosts.first
 printf '127.0.0.1 localhost\n10.213.78.1 first alias\n' >hosts.second
 for name in first alias; do
   named=(--rendezvous "$name:4712" --slots 1 --secret-file secret)
-  unshare --mount sh -c 'mount --bind hosts.second /etc/hosts; exec "$@"' sh "${on_second[@]}" \
-    "$kolorun" -np 2 "${named[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
+  starts second.log unshare --mount sh -c 'mount --bind hosts.second /etc/hosts; exec "$@"' sh "${on_second[@]}" \
+    "$kolorun" -np 2 "${named[@]}" "$rank_program" 5
   other=$!
   expect "a host's own name" 0 '^done: rank 0 of 2, commit 5$' unshare --mount sh -c \
     'mount --bind hosts.first /etc/hosts; exec "$@"' sh "${on_first[@]}" "$kolorun" -np 2 "${named[@]}" "$rank_program" 5
@@ -37,7 +36,7 @@ done
 
 # A failure on the one ends the processes of the other, with the same status.
 # The other kolorun says why.
-"${on_second[@]}" "$kolorun" -np 4 "${two[@]}" "$rank_program" 6 exit 1 3 >second.log 2>&1 </dev/null &
+starts second.log "${on_second[@]}" "$kolorun" -np 4 "${two[@]}" "$rank_program" 6 exit 1 3
 other=$!
 expect "a failure" 3 'rank 3 .* on second.*it has ended with status 3' \
   "${on_first[@]}" "$kolorun" -np 4 "${two[@]}" "$rank_program" 6 exit 1 3
@@ -47,9 +46,9 @@ meets "a failure" second.log '^kolorun: rank 3 .*status 3'
 # The lease is long: on a loaded machine, an agent may get no processor for seconds, and would be
 # lost before the cable is pulled.
 elastic=(-np 4 --min-np 2 --lease 10 --cooldown 0.2:1 -v "${two[@]}" "$rank_program" 1000000000)
-"${on_first[@]}" "$kolorun" "${elastic[@]}" >first.log 2>&1 </dev/null &
+starts first.log "${on_first[@]}" "$kolorun" "${elastic[@]}"
 near=$!
-"${on_second[@]}" "$kolorun" "${elastic[@]}" >second.log 2>&1 </dev/null &
+starts second.log "${on_second[@]}" "$kolorun" "${elastic[@]}"
 far=$!
 meets "a cable" second.log '^generation 1: rank 3 of 4'
 processes=$(ip netns pids "$second" | while read -r pid; do

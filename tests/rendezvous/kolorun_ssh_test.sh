@@ -68,8 +68,7 @@ expect "no ssh" 127 "'./absent' cannot be run" "$kolorun" -H node1 --rsh ./absen
 grep -qvE "^node[12] '[^ ]*kolorun' --agent$" calls && fail "calls: $(grep -vE "^node[12] '[^ ]*kolorun' --agent$" calls)"
 
 # Signals reach the processes of all hosts.
-"${on_two[@]}" sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' \
-  >signal.log 2>&1 </dev/null &
+starts signal.log "${on_two[@]}" sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done'
 job=$!
 until [[ -s pid.0 && -s pid.1 && -s pid.2 && -s pid.3 ]]; do sleep 0.05; done
 kill -USR1 "$job"
@@ -79,7 +78,7 @@ ends "TERM" "$job" 143 signal.log
 gone "TERM" $(cat pid.?)
 # The kolorun of the job is killed: nothing remains.
 rm pid.?
-"${on_two[@]}" sh -c 'echo $$ >pid.$RANK; sleep 1000' >signal.log 2>&1 </dev/null &
+starts signal.log "${on_two[@]}" sh -c 'echo $$ >pid.$RANK; sleep 1000'
 job=$!
 until [[ -s pid.0 && -s pid.1 && -s pid.2 && -s pid.3 ]]; do sleep 0.05; done
 kill -KILL "$job"

@@ -56,7 +56,7 @@ expect "a variable without a name" 2 'the variable has no name' "$kolorun" -np 1
 expect "too few slots" 2 '2 slots are too few for 4' "$kolorun" -np 4 --min-np 1 --slots 2 true
 
 # kolorun is stopped for longer than its lease, and goes on.
-"$kolorun" -np 2 --lease 1 "$rank_program" 1000000000 >stopped.log 2>&1 </dev/null &
+starts stopped.log "$kolorun" -np 2 --lease 1 "$rank_program" 1000000000
 stopped=$!
 meets "stopped" stopped.log '^generation 1: rank 1 of 2'
 kill -STOP "$stopped"
@@ -81,7 +81,7 @@ expect "no standard input" 0 '^0$' sh -c '"$@" <&-' sh "$kolorun" -np 1 wc -c
 expect "few descriptors" 0 $'^\\[0\\] 40$\n^\\[19\\] 40$' \
   bash -c 'ulimit -Sn 40; exec "$@"' bash "$kolorun" -np 20 --tag-output sh -c 'ulimit -Sn'
 # nohup
-nohup "$kolorun" -np 1 sh -c 'echo here; exec sleep 1000' >nohup.log 2>&1 </dev/null &
+starts nohup.log nohup "$kolorun" -np 1 sh -c 'echo here; exec sleep 1000'
 stopped=$!
 meets "nohup" nohup.log '^here$'
 kill -HUP "$stopped"
@@ -101,7 +101,7 @@ head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 # Below the ports that the system gives to whoever asks for any.
 port=$((20000 + $$ % 4000))
 two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
-"$kolorun" "${two[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
+starts second.log "$kolorun" "${two[@]}" "$rank_program" 5
 expect "two hosts" 0 $'(generation 1|done): rank [0-3] of 4' "$kolorun" "${two[@]}" "$rank_program" 5
 ends "two hosts" $! 0 second.log
 
@@ -109,7 +109,7 @@ ends "two hosts" $! 0 second.log
 port=$((port + 1))
 alone=(-np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret --lease 3)
 for elastic in "" "--min-np 1"; do
-  "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
+  starts first.log "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000
   first=$!
   meets "a second job" first.log '^generation 1: rank 0 of 1'
   expect "the same job again" 1 'refuses this host: .*this host already takes part; use a different port for each job' \
@@ -119,7 +119,7 @@ for elastic in "" "--min-np 1"; do
   kill -TERM "$first"
   ends "a second job" "$first" 143 first.log
 done
-"$kolorun" "${alone[@]}" sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done' >first.log 2>&1 </dev/null &
+starts first.log "$kolorun" "${alone[@]}" sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done'
 first=$!
 meets "the next job" first.log '^here$'
 kill -TERM "$first"
@@ -130,10 +130,10 @@ ends "the next job" "$first" 143 first.log
 # A signal before all hosts have come ends the others too.
 port=$((port + 1))
 three=(-np 6 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret -v true)
-"$kolorun" "${three[@]}" >first.log 2>&1 </dev/null &
+starts first.log "$kolorun" "${three[@]}"
 first=$!
 until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.05; done
-"$kolorun" "${three[@]}" >second.log 2>&1 </dev/null &
+starts second.log "$kolorun" "${three[@]}"
 second=$!
 meets "a signal before the start" first.log 'waiting for hosts: 4 of 6 slots are available'
 kill -TERM "$first"
@@ -141,7 +141,7 @@ ends "a signal before the start" "$first" 143 first.log
 ends "a signal before the start" "$second" 143 second.log
 
 # One that looks for a server says so, and can be ended.
-"$kolorun" -np 4 --rendezvous nowhere.invalid:4711 --slots 2 --secret-file secret true >search.log 2>&1 </dev/null &
+starts search.log "$kolorun" -np 4 --rendezvous nowhere.invalid:4711 --slots 2 --secret-file secret true
 search=$!
 meets "no server" search.log 'still looking for the rendezvous server: .*nowhere.invalid'
 kill -TERM "$search"
@@ -153,12 +153,12 @@ expect "no server in time" 1 'no rendezvous server was found within 0.2 s: .*now
 for signal in KILL TERM; do
   port=$((port + 1))
   two=(-np 4 --min-np 2 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
-  "$kolorun" "${two[@]}" "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
+  starts first.log "$kolorun" "${two[@]}" "$rank_program" 1000000000
   first=$!
   until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
     sleep 0.05
   done
-  "$kolorun" "${two[@]}" "$rank_program" 1000000000 >second.log 2>&1 </dev/null &
+  starts second.log "$kolorun" "${two[@]}" "$rank_program" 1000000000
   second=$!
   meets "$signal of a host" second.log '^generation 1: rank 3 of 4'
   meets "$signal of a host" first.log '^generation 1: rank 0 of 4'
@@ -172,7 +172,7 @@ for signal in KILL TERM; do
 done
 
 # A signal ends the job, with a process that ignores SIGTERM and one that is stopped.
-"$kolorun" -np 2 sh -c 'trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' >signal.log 2>&1 </dev/null &
+starts signal.log "$kolorun" -np 2 sh -c 'trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done'
 until [[ -s pid.0 && -s pid.1 ]]; do sleep 0.05; done
 kill -STOP "$(cat pid.1)"
 kill -TERM $!

@@ -279,7 +279,10 @@ TEST_F(Hooks, OfAPassThatFailsEndOnAllRanks) {
       } else {
         PassReducer::end_together({&reducer});
       }
-      barrier({.name = "none waits for the next pass"});
+      // A failed rank answers what another failed rank has refused once it settles. One alone has
+      // nothing to answer, so no rank waits for its next pass.
+      if (first_fails && last_fails) reducer.settle();
+      barrier({.name = "no rank waits for the next pass"});
       reducer.settle();
       if (!first_fails && !last_fails) {
         reducer.rethrow();

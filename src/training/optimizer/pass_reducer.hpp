@@ -121,7 +121,7 @@ class PassReducer {
 
   /// Gives up a pass that this rank cannot complete, before its end: tells the other ranks, and
   /// submits zeros for the operations that they may wait for. Does not wait: `begin` or `settle`
-  /// does.
+  /// does. If several ranks give up a pass that has a hook, the others wait until these settle.
   KOLO_EXPORT void fail_pass() noexcept;
   /// Waits for the operations of a pass that failed on this rank.
   KOLO_EXPORT void settle() noexcept;
