@@ -43,6 +43,19 @@ class AutocastScope {
   AutocastState before_;
 };
 
+/// Turns off this thread's cache of parameters in lower precision. Its entries do not depend on
+/// whether gradients are enabled: an entry of the first call, which has none, would cut a later use
+/// of the parameter off from its gradient.
+class UncachedAutocast {
+ public:
+  UncachedAutocast() { at::autocast::set_autocast_cache_enabled(false); }
+  ~UncachedAutocast() { at::autocast::set_autocast_cache_enabled(before_); }
+  UncachedAutocast& operator=(UncachedAutocast&&) = delete;
+
+ private:
+  bool before_ = at::autocast::is_autocast_cache_enabled();
+};
+
 /// A call, and what it needs to compute the same a second time.
 struct Call : ::torch::CustomClassHolder {
   explicit Call(Function called) : function(std::move(called)) {}
@@ -53,6 +66,7 @@ struct Call : ::torch::CustomClassHolder {
     const Finally restore([&] { load_random_state(random_now); });
     load_random_state(random);
     const at::AutoGradMode on(true);
+    const UncachedAutocast uncached;
     const AutocastScope on_cpu(c10::DeviceType::CPU, cpu);
     const AutocastScope on_gpu(c10::DeviceType::CUDA, gpu);
     return function(inputs);
@@ -82,6 +96,7 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
                                at::TensorList inputs, const c10::intrusive_ptr<Call>& call) {
     context->save_for_backward(inputs.vec());
     context->saved_data["call"] = c10::IValue::make_capsule(call);
+    const UncachedAutocast uncached;
     return call->function(inputs.vec());
   }
 

@@ -141,6 +141,28 @@ TEST_F(CheckpointedTest, ManyTensorsAndMixedPrecision) {
   EXPECT_EQ(w.grad().scalar_type(), ::torch::kFloat32);
 }
 
+// LibTorch caches parameters in lower precision until autocast ends. The weight is used inside a
+// checkpoint and outside, as that of a tied embedding is.
+TEST_F(CheckpointedTest, AWeightInMixedPrecisionGetsTheGradientsOfAllUses) {
+  for (const bool backward_inside : {false, true}) {
+    expect_same([&](bool is_checkpointed) {
+      const Tensor w = ::torch::full({4, 4}, 1.0 / 3.0).set_requires_grad(true);
+      const Layer layer = [&](const Tensor& in) { return ::torch::matmul(in, w); };
+      Tensor loss;
+      const Autocast autocast(::torch::kCPU, ::torch::kBFloat16);
+      loss = call(layer, ::torch::ones({2, 4}), is_checkpointed).sum() +
+             layer(::torch::ones({1, 4}) * 3.0).sum();
+      if (backward_inside) {
+        loss.backward();
+      } else {
+        const Autocast off(::torch::kCPU, ::torch::kBFloat16, /*enabled=*/false);
+        loss.backward();
+      }
+      return std::vector<Tensor>{w.grad()};
+    });
+  }
+}
+
 TEST_F(CheckpointedTest, WhatCannotWorkIsRefused) {
   const Tensor w = parameter({1.0});
   const Tensor x = parameter({1.0});

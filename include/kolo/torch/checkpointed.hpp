@@ -32,7 +32,8 @@ namespace kolo {
 /// parameters unequally often, as in recurrent layers with sequences of different lengths. Call
 /// `backward()` without inputs and without `create_graph`: torch::autograd::grad and these throw
 /// InvalidArgument. With gradients disabled, only the function is called. Needs a session.
-/// Thread-safe if the function is.
+/// Thread-safe if the function is. While a function that draws random numbers runs, no other thread
+/// may draw from the same generator.
 [[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> checkpointed(
     const std::function<std::vector<::torch::Tensor>(const std::vector<::torch::Tensor>&)>&
         function,
