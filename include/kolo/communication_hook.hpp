@@ -102,7 +102,7 @@ class HookStages {
 /// `postscale * sum over ranks of (prescale * gradient)`, with the same bits on all ranks. For an
 /// average, `postscale` includes the division by the set's size.
 struct GradientBucket {
-  /// The same in every pass and in resumed runs, so hooks can key their state by the name.
+  /// A name that is the same in every pass and in resumed runs, so hooks can key their state by it.
   std::string name;
   /// The gradients, in CPU memory, without overlap. Valid through the last stage.
   std::vector<TensorView> tensors;

@@ -54,7 +54,8 @@ class FutureBase {
   KOLO_EXPORT bool abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
-  int exceptions_at_start_ = 0;  // uncaught exceptions at construction; more mean unwinding
+  // The number of uncaught exceptions at construction. If it is larger later, the stack unwinds.
+  int exceptions_at_start_ = 0;
 };
 
 }  // namespace detail

@@ -29,12 +29,12 @@ class KOLO_EXPORT BackwardFailed : public Error {
 /// How the gradients of several backward passes are combined: summed or averaged.
 enum class Accumulation : std::uint8_t { sum, mean };
 
-/// The comparison of an optimizer's parameters between the ranks. Parameters that differ, because
-/// `broadcast_parameters` was not called or a rank has changed its own, train to a different model
-/// on each rank, though gradients and losses are averaged. The comparison is part of a pass that
-/// reduces gradients: if parameters differ, its call throws Mismatch on every rank of the set,
-/// naming the first parameter that differs and the ranks that differ from the first one. The
-/// gradients are reduced, and the program may continue.
+/// The comparison of an optimizer's parameters between the ranks. If parameters differ, because
+/// `broadcast_parameters` was not called or a rank has changed its own, each rank trains another
+/// model, although gradients and losses are averaged. The comparison is part of a pass that reduces
+/// gradients: if parameters differ, the call that ends the pass throws Mismatch on every rank of
+/// the set, naming the first parameter that differs and the ranks that differ from the first one.
+/// The gradients are reduced nevertheless, and the program may continue.
 ///
 /// Passes are counted from the last time that all ranks had joined: in the first pass of an epoch
 /// after a `join`, nothing is compared. Parameters in GPU memory are left out, since a pass does

@@ -45,7 +45,7 @@ struct SessionOptions {
   /// 0: none. Default 4096.
   std::optional<std::int64_t> flight_recorder{};
   /// Directory for flight records of failures; `off` writes none. Default: the working directory.
-  /// Relative paths of this and the other options are those of the session's start.
+  /// Relative paths in all options refer to the working directory at the start of the session.
   std::optional<std::string> flight_recorder_dir{};
   /// Signal on which a rank writes a flight record: USR1, USR2, HUP, QUIT or WINCH. Default: none.
   std::optional<std::string> flight_recorder_signal{};

@@ -61,7 +61,8 @@ concept HasState = requires(T& object, const StateDict& state) {
   object.load_state(state);
 };
 
-/// A class whose `load_state` takes neither the StateDict nor text would be saved and never loaded.
+/// A class with a state to save. If its `load_state` takes neither the StateDict nor text, the
+/// state would be saved and never loaded.
 template <typename T>
 concept HasStateToSave = requires(const T& object) {
   { object.state() } -> std::convertible_to<StateDict>;

@@ -96,9 +96,9 @@ class Shape {
 ///
 /// - `sum` and `product` of integers wrap around.
 /// - `average` is the sum divided by the number of ranks. Integers of up to 32 bits are sent and
-///   summed as i64, so that no sum overflows, and on GPUs through the host. The sum of 64-bit
-///   integers wraps around: average u64 and i64 only if the sum is in range, or as f64. Averages of
-///   integers are truncated toward zero.
+///   summed as i64, so that no sum overflows; on GPUs, they travel through the host. The sum of
+///   64-bit integers wraps around: average u64 and i64 only if the sum is in range, or as f64.
+///   Averages of integers are truncated toward zero.
 /// - `min` and `max` give NaN if any rank's element is NaN.
 /// - `adasum` adds orthogonal gradients and averages parallel ones, tensor by tensor (Maleki et
 ///   al., 2020, https://arxiv.org/abs/2006.02924). Floating-point types only.

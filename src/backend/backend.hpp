@@ -62,7 +62,7 @@ struct Batch {
 
   /// Part 0 is for agreements before the batch, and eight parts are for the chunks of a staged
   /// batch. The number is odd, so that the orders of consecutive entries alternate between odd and
-  /// even.
+  /// even, and the entries between the two lanes of shared memory.
   static constexpr std::uint64_t parts = 9;
 
   /// Strictly ascending, and the same on all ranks of the batch.
@@ -114,7 +114,7 @@ class Execution {
   /// not be called again. Throws BackendError.
   [[nodiscard]] virtual Progress step() = 0;
 
-  /// Describes the current wait for reports. Called between two steps.
+  /// The current wait, as reports describe it. Called between two steps.
   [[nodiscard]] virtual Awaited waits_for() const { return {}; }
 };
 
@@ -138,8 +138,8 @@ class Backend {
   /// nor another rank of the host accesses this rank's tensors any more, or after some seconds.
   virtual void abandon() noexcept {}
 
-  /// Limits which batches run side by side, equally on all ranks: a batch starts only if its
-  /// sequence is less than this much above that of every batch that still runs on this rank.
+  /// The limit on the distance between the sequences of batches that run side by side, the same on
+  /// all ranks. A batch starts only if its lead over every running batch is below this limit.
   [[nodiscard]] virtual std::uint64_t sequence_span() const {
     return std::numeric_limits<std::uint64_t>::max();
   }

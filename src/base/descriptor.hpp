@@ -31,7 +31,7 @@ enum class OperationType : std::uint8_t {
   last = remove_process_set,
 };
 
-/// The ranks whose part an operation cannot do without. The other ranks of the process set may have
+/// The ranks without which an operation is undefined. The other ranks of the process set may have
 /// joined.
 enum class NeededRanks : std::uint8_t { none, root, all };
 
@@ -46,7 +46,7 @@ struct OperationTraits {
   NeededRanks needs = NeededRanks::none;
 };
 
-/// In the order of the enumerators.
+/// The traits of the operation types, in the order of the enumerators.
 inline constexpr auto operation_table = std::to_array<OperationTraits>({
     {.type = OperationType::allreduce, .name = "allreduce", .fuses = true, .reduces = true},
     {.type = OperationType::reducescatter,

@@ -10,8 +10,8 @@
 namespace kolo::internal {
 
 /// The last enumerator of an enumeration whose values are 0, 1, 2 and so on. An internal
-/// enumeration declares it as an alias, `last`; a public one has a specialization here, DType in
-/// dtype.hpp.
+/// enumeration declares it as an alias, `last`. A public one has a specialization here; that of
+/// DType is in dtype.hpp.
 template <typename Enumeration>
 inline constexpr Enumeration last_enumerator = Enumeration::last;
 

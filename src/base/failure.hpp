@@ -24,7 +24,7 @@ enum class FailureKind : std::uint8_t {
 struct Failure {
   FailureKind kind = FailureKind::peer_left;
   std::string message{};
-  std::string tensor{};  // "" if the failure concerns no tensor, or each operation's own
+  std::string tensor{};  // "": none, or the tensor of each operation that the failure ends
   RankSet ranks{};       // the ranks at fault
 
   friend bool operator==(const Failure&, const Failure&) = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two-byte floating-point types, stored as bits, and their conversions to and from f32.
-// Conversions to the half types round to nearest, ties to even; NaN stays NaN. They compile without
-// branches, so that loops over them vectorize.
+// Conversions to the half types round to nearest, ties to even; NaN stays NaN. All conversions
+// compile without branches, so that loops over them vectorize.
 #pragma once
 
 #include <bit>

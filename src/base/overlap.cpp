@@ -19,7 +19,7 @@ struct FurthestReads {
       second = &use;
     }
   }
-  /// The read that reaches furthest among those of other positions than `position`.
+  /// Among the reads of all positions except `position`, the one that reaches furthest.
   [[nodiscard]] const MemoryUse* other_than(std::size_t position) const {
     return first != nullptr && first->position == position ? second : first;
   }

@@ -73,9 +73,9 @@ inline constexpr auto process_limits =
   return {};
 }
 
-/// While it lives, calls of this thread that make a file larger than RLIMIT_FSIZE fail with EFBIG.
-/// Without it, the kernel ends the process with SIGXFSZ. It blocks the signal in this thread, and
-/// does not change the program's handler, which belongs to all threads.
+/// While this object lives, a call of this thread that would make a file larger than RLIMIT_FSIZE
+/// fails with EFBIG. Otherwise the kernel would end the process with SIGXFSZ. The object blocks the
+/// signal in this thread. It keeps the program's handler, which belongs to all threads.
 class FileSizeErrors {
  public:
   FileSizeErrors() noexcept {
@@ -87,7 +87,7 @@ class FileSizeErrors {
   // pending, as it would without this object.
   ~FileSizeErrors() {
     if (::sigismember(&before_, SIGXFSZ) != 0) return;
-    const int error = errno;  // the caller may read it after this object
+    const int error = errno;  // the caller may read errno after this destructor
     const sigset_t signal = file_size_signal();
     const timespec now{};
     while (::sigtimedwait(&signal, nullptr, &now) < 0 && errno == EINTR) {

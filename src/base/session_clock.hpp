@@ -7,16 +7,16 @@
 
 namespace kolo::internal {
 
-/// Leaves out the pauses of this process: while a batch system or a debugger has stopped it, it
-/// neither reads what others send nor sends anything, so it must not blame them for that time. One
-/// clock of a session serves everything that measures other ranks: the transport, negotiation and
-/// the periodic checks. Records, and what other processes read, have the time of the steady clock.
+/// A clock without the pauses of this process. While a batch system or a debugger has stopped the
+/// process, it neither receives nor sends, so it must not blame other ranks for that time. One such
+/// clock of a session serves everything that times other ranks: the transport, negotiation and the
+/// periodic checks. Records, and values for other processes, have the time of the steady clock.
 class SessionClock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// The most that one pass adds. A driver makes a pass every 0.1 s at least; what exceeds this is
-  /// a pause. On a machine with too little processor time the clock is only slow: it never stands.
+  /// The most time that one pass adds. A driver makes a pass at least every 0.1 s, so any further
+  /// time is a pause. If the process gets little processor time, the clock is slow but never stops.
   static constexpr std::chrono::milliseconds max_step{250};
 
   /// `real`: the time of the steady clock, here and below.

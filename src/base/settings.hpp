@@ -97,7 +97,7 @@ struct WordSetting : SettingOf<std::string, Enumeration> {
 struct TextSetting : SettingOf<std::string, std::string> {
   std::string_view unit;
   std::string_view ignored{};  // a text that leaves the default, as an empty option does
-  // The text is a path, which is made absolute, unless it is this word.
+  // If set, the text is a path, which is made absolute, or this word, which stays as it is.
   std::optional<std::string_view> path_unless{};
 };
 

@@ -15,9 +15,9 @@ namespace kolo::internal::diagnostics {
 namespace {
 
 // A program may install its own handler on top of Kolo's and call Kolo's from it. Then Kolo's
-// handler stays when its session ends, and the next session installs one on top of both. If that
-// were the same function, it and the program's would call each other forever. So each session's
-// handler is a function of its own.
+// handler stays when its session ends, and the next session installs one on top of both. If Kolo's
+// two handlers were one function, this function and the program's handler would call each other
+// forever. So each session's handler is a function of its own.
 constexpr std::size_t max_handlers = 16;
 
 struct Chain {
@@ -25,7 +25,7 @@ struct Chain {
   std::atomic<unsigned> signals{0};
   std::atomic<std::size_t> counting{0};  // the handler that counts; handlers below are called too
   std::array<struct sigaction, max_handlers> before{};  // the action that each handler replaced
-  // Handlers from this one on are in no chain. Without a lock: one session at a time.
+  // The index of the first unused handler. No lock is needed: one session exists at a time.
   std::size_t first_unused = 0;
 };
 static_assert(std::atomic<unsigned>::is_always_lock_free);
@@ -53,7 +53,7 @@ constexpr std::array<Handler, max_handlers> handlers_of(
 constexpr std::array<Handler, max_handlers> handlers =
     handlers_of(std::make_index_sequence<max_handlers>());
 
-/// The number of an installed handler, if it is one of these.
+/// The number of an installed handler, if it is one of Kolo's.
 std::optional<std::size_t> number_of(const struct sigaction& installed) {
   if ((installed.sa_flags & SA_SIGINFO) == 0) return std::nullopt;
   const auto found = std::ranges::find(handlers, installed.sa_sigaction);

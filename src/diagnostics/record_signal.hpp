@@ -8,9 +8,9 @@
 
 namespace kolo::internal::diagnostics {
 
-/// Counts the signal as long as it lives. The previous handler is called too; a signal that would
-/// have ended the process no longer does. The program may install its own handler afterwards and
-/// call this one from it. One object at a time.
+/// Counts the signal while this object lives. The previous handler is called too; a signal that
+/// would have ended the process no longer does. The program may install its own handler afterwards
+/// and call this one from it. One object at a time.
 class RecordSignal {
  public:
   /// 0 means no signal.

@@ -23,8 +23,8 @@ struct Part {
 
 /// Copies elements from one place to another. The types are the same, or one is f32 or f64 and the
 /// other f16 or bf16, or one is i64 and the other a shorter integer. A narrowing conversion yields
-/// the nearest number. Memory may lie at any address. The
-/// places must not overlap, unless both the places and the types are the same.
+/// the nearest number. Memory may lie at any address. The places must not overlap, unless both the
+/// places and the types are the same.
 void convert(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
              DType to_type);
 

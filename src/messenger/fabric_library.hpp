@@ -69,7 +69,7 @@ class FabricHandle {
   [[nodiscard]] Object* get() const { return object_; }
   [[nodiscard]] Object* operator->() const { return object_; }
   [[nodiscard]] explicit operator bool() const { return object_ != nullptr; }
-  /// The place for a call that creates the object.
+  /// The place where a call that creates an object stores it.
   [[nodiscard]] Object** out() { return &object_; }
 
  private:

@@ -35,7 +35,7 @@ struct Connection {
   bool connected = false;
   // If this rank calls it:
   std::unique_ptr<Handshake> handshake{};
-  std::size_t next = 0;  // address
+  std::size_t next = 0;  // the index of the next address to call
   TimePoint next_at{};
   bool overdue = false;  // true if the answer was late in the previous step already
   std::string failures{};

@@ -14,7 +14,7 @@
 namespace kolo::internal::node {
 namespace {
 
-/// The start of each rank's segment. Everything but the word is written before other ranks map it.
+/// The start of each rank's segment. All members but `word` are written before other ranks map it.
 struct Header {
   BellWord word;
   Caches caches;

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t unit = 4096;  // heap sizes are multiples of this
 
-/// The kernel's numbers are the same in every locale, the program's numbers may not be.
+/// Opens a file of the kernel. Its numbers have the same form whatever the program's locale is.
 std::ifstream open_file(const std::string& path) {
   std::ifstream file(path);
   file.imbue(std::locale::classic());

@@ -23,7 +23,7 @@ struct AvailableMemory {
 struct MemoryLimits {
   std::size_t memory;         // the host's, or the lowest limit of a control group
   std::size_t address_space;  // the bytes that this process can still map
-  // The size of its largest file. Shared memory is a file.
+  // The size of the largest file that this process may create. Shared memory is a file.
   std::size_t file_size = std::numeric_limits<std::size_t>::max();
 };
 [[nodiscard]] MemoryLimits memory_limits(const std::string& root = "");

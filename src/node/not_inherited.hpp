@@ -15,8 +15,8 @@ namespace kolo::internal::node {
 /// uses. Processes that call `exec` lose the resources anyway.
 class NotInherited {
  public:
-  /// The contents of the memory in the child. The child can write to it; no other process sees
-  /// that.
+  /// The contents of the memory in the child. The child can write to the memory; no other process
+  /// sees these writes.
   enum class InChild : std::uint8_t {
     zeros,
     content,  // the parent's content, also later changes, until the child writes to the page
@@ -25,7 +25,7 @@ class NotInherited {
   NotInherited() = default;
   /// In the child, an eventfd takes the place of `fd`, so that closing that number is harmless.
   explicit NotInherited(int fd);
-  /// `memory` maps the descriptor; the child loses both. -1: the descriptor is closed already.
+  /// `memory` maps `fd`; the child loses both. If `fd` is -1, the descriptor is closed already.
   NotInherited(int fd, std::span<std::byte> memory, InChild in_child);
 
   /// True in a child that has lost the resources.

@@ -22,7 +22,7 @@ struct Caches {
   static constexpr int max_processors = 1024;  // higher numbers are left out
 
   std::int64_t bytes = 0;                                     // size per cache; 0 if not known
-  std::array<std::uint64_t, max_processors / 64> known_by{};  // each cache's first processor: bits
+  std::array<std::uint64_t, max_processors / 64> known_by{};  // bits: each cache's first processor
 
   void add(int first_processor);
 };
@@ -42,9 +42,9 @@ class Processors {
 
   /// The caches of these processors.
   [[nodiscard]] Caches caches_of(std::span<const int> processors) const;
-  /// The number of the NUMA node that has all of these processors; -1 if there is none, or none is
+  /// The number of the NUMA node that has all of these processors; -1 if no such node exists or is
   /// known. If several nodes have them, the result is the node with the fewest processors, because
-  /// hwloc gives memory without processors of its own a node that has all processors near it.
+  /// hwloc shows memory without processors of its own as a node with all processors near it.
   [[nodiscard]] int numa_node_of(std::span<const int> processors) const;
 
  private:

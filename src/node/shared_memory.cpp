@@ -49,7 +49,7 @@ FileDescriptor create_file() {
   return fd;
 }
 
-// Kept free when shared memory is reserved, for private memory of the processes.
+// The memory that reservations of shared memory leave free for private memory of the processes.
 constexpr std::size_t margin = std::size_t{16} << 20;
 // Reading the limits, which are in several files, takes longer than reserving a small block. So
 // small blocks are only counted, and the limits are read again whenever their sum reaches this many

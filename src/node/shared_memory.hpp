@@ -23,7 +23,7 @@ class SharedMemory {
 
   SharedMemory() = default;
   /// Creates zeroed memory. All of it is reserved, so that writing to it cannot fail later. Asks
-  /// for huge pages, on which nothing depends. Throws BackendError.
+  /// for huge pages, but works without them. Throws BackendError.
   [[nodiscard]] static SharedMemory create(std::size_t bytes);
   /// Creates zeroed memory without reserving it: unused pages take no memory. See `reserve`.
   [[nodiscard]] static SharedMemory create_sparse(std::size_t bytes,

@@ -28,8 +28,8 @@ class StatusPage {
     Text& text = texts_[next % 2];
     // This text was current two versions ago, and a slow reader may still be reading it. The fence
     // pairs with the one in `read`: a reader that sees a word stored below also sees, in its last
-    // check, at least the version stored before this fence. It differs from the version with which
-    // the reader began, so the reader tries again.
+    // check, at least the version stored before this fence. That version differs from the one with
+    // which the reader began, so the reader tries again.
     std::atomic_thread_fence(std::memory_order_release);
     text.bytes.store(bytes.size(), std::memory_order_relaxed);
     for (std::size_t place = 0; place < bytes.size(); place += sizeof(std::uint64_t)) {

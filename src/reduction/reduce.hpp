@@ -32,10 +32,10 @@ void check_arithmetic(ReduceOp op, DType dtype);
 ///
 /// f16 and bf16 are computed in f32 and rounded once. Without a postscale, f32 and f64 are divided
 /// by the divisor; with a postscale, they are multiplied by postscale / divisor. A NaN in any input
-/// gives NaN. Sums and products of integers wrap; their scales are applied in double and truncated
-/// toward zero, to the nearest value of the type; their division is in 64 bits and truncated.
-/// A result beyond the range of a shorter output type becomes the nearest in range. Booleans have
-/// neither scales nor divisors. Throws InvalidArgument as `check_arithmetic` does.
+/// gives NaN. Sums and products of integers wrap. Integers are scaled in double and divided in 64
+/// bits, and both results are truncated toward zero. A scaled result beyond the range of the type,
+/// or a result beyond that of a shorter output type, becomes the nearest value in range. Booleans
+/// have neither scales nor divisors. Throws InvalidArgument as `check_arithmetic` does.
 void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, std::byte* output);
 
 using Outputs = std::span<std::byte* const>;

@@ -57,8 +57,9 @@ constexpr std::int64_t block = 1024;
 template <typename T>
 using Block = std::array<Computed<T>, block>;
 
-// The two halves of the work on a block, chosen once for all blocks. An indirect call for each
-// block costs little, and avoids compiling every combination of the halves.
+// The two halves of the work on a block: combining the inputs, and writing the results. Both are
+// chosen once for all blocks. An indirect call for each block costs little, and avoids compiling
+// every pair of halves.
 template <typename T>
 using Combine = std::function<void(std::int64_t first, std::int64_t count, Block<T>& acc)>;
 template <typename T>
@@ -125,7 +126,7 @@ Combine<T> make_combine(const Arithmetic& arithmetic, Inputs inputs) {
   return made;
 }
 
-/// `Result` is T or, for half types, f32 or f64, or, for i64, a shorter integer.
+/// `Result` is T. For half types it may also be f32 or f64, and for i64 a shorter integer.
 template <typename T, typename Result>
 Finish<T> make_finish(const Arithmetic& arithmetic) {
   Finish<T> made;

@@ -49,7 +49,7 @@ struct Hello {
   // agent: a number that stays the same when the agent reconnects; 0 if it never reconnects.
   ProcessId process = 0;
   std::string host{};  // the host's name, for messages
-  // The same for all processes that can share memory. For an agent: "" if a launcher chooses hosts.
+  // Equal for all processes that can share memory. For an agent: "" if a launcher chooses hosts.
   std::string machine{};
   std::int32_t pid = 0;
   std::int32_t wanted_rank = -1;  // only for a process without an agent

@@ -105,7 +105,7 @@ void set(Settings& settings, const TextSetting& type, const Source& source) {
   if (!source.text.empty() && source.text != type.ignored) settings.*type.value = source.text;
 }
 
-/// The program may change its working directory during the session.
+/// Makes a path absolute, since the program may change its working directory during the session.
 void resolve(Settings& settings, const TextSetting& type) {
   std::string& text = settings.*type.value;
   if (!type.path_unless || text.empty() || text == *type.path_unless) return;

@@ -60,7 +60,7 @@ class UncachedAutocast {
 struct Call : ::torch::CustomClassHolder {
   explicit Call(Function called) : function(std::move(called)) {}
 
-  /// Calls the function as if it was the first call. Gradients are enabled.
+  /// Calls the function as if this were the first call. Gradients are enabled.
   [[nodiscard]] variable_list repeat(const variable_list& inputs) const {
     const StateDict random_now = random_state();
     const Finally restore([&] { load_random_state(random_now); });
@@ -78,7 +78,8 @@ struct Call : ::torch::CustomClassHolder {
   AutocastState gpu = autocast_state(c10::DeviceType::CUDA);
 };
 
-// The call accumulates the gradients of all parameters that its function uses.
+// Refuses backward with `create_graph`, and backward for some inputs only: the repeated call
+// accumulates the gradients of all parameters that its function uses.
 void require_whole_backward() {
   if (at::GradMode::is_enabled())
     throw InvalidArgument(

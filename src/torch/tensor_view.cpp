@@ -84,7 +84,7 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   }
 }
 
-// Elements are apart if each stride is longer than all that smaller strides reach.
+// No two elements overlap if each stride exceeds the largest offset that smaller strides reach.
 bool elements_overlap(const ::torch::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || tensor.numel() == 0 ||
       tensor.is_non_overlapping_and_dense())

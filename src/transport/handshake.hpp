@@ -33,8 +33,8 @@ class Handshake {
 
   /// The caller's first message.
   [[nodiscard]] virtual Bytes begin() const = 0;
-  /// The answer to a message; empty if there is nothing to send. None if the message is wrong, so
-  /// that the other side does not know the secret.
+  /// The answer to a message; empty if there is nothing to send. None if the message is wrong: the
+  /// other side then does not know the secret.
   [[nodiscard]] virtual std::optional<Bytes> answer(std::span<const std::byte> message) = 0;
 
   /// True once the other side has proved that it knows the secret.

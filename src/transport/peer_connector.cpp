@@ -22,8 +22,8 @@ using std::chrono::steady_clock;
 // An address that does not answer within this time no longer holds up the next address.
 constexpr milliseconds between_calls{250};
 
-// The most accepted connections without a complete handshake. Beyond it the oldest one is dropped,
-// so that a port scan cannot exhaust the descriptors.
+// The maximum number of accepted connections without a complete handshake. Beyond it, the oldest
+// one is dropped, so that a port scan cannot exhaust the descriptors.
 constexpr std::size_t max_answered = 256;
 
 }  // namespace

@@ -40,8 +40,8 @@ class SocketEdge {
   bool read(const Transport::Receiver& receive);
 
   [[nodiscard]] bool flushed() const { return stream_.flushed(); }
-  /// True after `give_up`, or once the other side has closed the connection or it has failed and
-  /// all data received before has been read.
+  /// True after `give_up`. Also true once the other side has closed the connection, or the
+  /// connection has failed, and all data received before has been read.
   [[nodiscard]] bool closed() const { return stream_.closed(); }
   [[nodiscard]] bool received_goodbye() const { return received_goodbye_; }
   /// An error of the socket or in the data; "" without errors.

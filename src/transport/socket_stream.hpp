@@ -50,8 +50,8 @@ class SocketStream {
 
   [[nodiscard]] bool flushed() const { return outbox_.empty(); }
   [[nodiscard]] std::size_t unsent() const { return unsent_; }
-  /// True after `close`, or once the other side has closed the connection or it has failed and all
-  /// data was received. An error in sending does not close the stream.
+  /// True after `close`. Also true once the other side has closed the connection, or receiving has
+  /// failed, and all data was received. An error in sending does not close the stream.
   [[nodiscard]] bool closed() const { return closed_; }
   /// The errors that ended sending and receiving; "" without an error, such as after a close.
   [[nodiscard]] const std::string& send_error() const { return send_error_; }

@@ -34,9 +34,9 @@ struct SocketOptions {
 
 /// A rank without messages sends a keepalive every quarter of `peer_timeout`. A host counts as lost
 /// when it has sent nothing for `peer_timeout`, not even its kernel's acknowledgments, so a stopped
-/// process is not lost. The time counts from the first call of `set_time`, and anew from the end of
-/// a pause that is long for the timeout: whole jobs are stopped, and go on, host by host. A peer
-/// whose connection ends without a goodbye is lost at once.
+/// process is not lost. The time counts from the first call of `set_time`. It starts again after a
+/// pause of at least a quarter of the timeout, because the hosts of a stopped job resume one by
+/// one. A peer whose connection ends without a goodbye is lost at once.
 class SocketTransport : public Transport {
  public:
   /// Throws BackendError if epoll fails.

@@ -35,7 +35,7 @@ class Transport {
   virtual ~Transport() = default;
 
   /// Sets the time by which the transport judges other ranks. Call it before each `poll`. `pause`:
-  /// the time since the last call that `now` leaves out because this process did not run.
+  /// the part of the time since the last call that `now` omits because this process did not run.
   virtual void set_time(std::chrono::steady_clock::time_point /*now*/,
                         std::chrono::nanoseconds /*pause*/) {}
 

@@ -36,8 +36,8 @@ inline constexpr const char* ignored_stop =
 
 class Agent {
  public:
-  /// `servers`: addresses at which the server may be. `pass_signal`: to the agents of other hosts,
-  /// if the server is in this process; then a signal to end means the job, not this host.
+  /// `servers`: addresses at which the server may be. `pass_signal` passes signals to the agents of
+  /// other hosts if the server is in this process: a signal then ends the job, not only this host.
   Agent(const Options& options, std::vector<transport::Endpoint> servers,
         std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 

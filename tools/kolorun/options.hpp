@@ -38,9 +38,9 @@ struct Options {
   rendezvous::ServerOptions server{};
   std::optional<transport::Endpoint> rendezvous{};  // none: all processes are on this host
   int slots = 1;                                    // on this host
-  std::vector<Host> hosts{};                        // on which agents are to be started
-  std::string discovery_script{};                   // prints them
-  std::vector<std::string> rsh{};                   // by this command
+  std::vector<Host> hosts{};                        // the hosts on which to start agents
+  std::string discovery_script{};                   // prints the current hosts
+  std::vector<std::string> rsh{};                   // the command that starts an agent on a host
   std::string network_interface{};
   std::string wdir{};
   bool tag_output = false;

@@ -11,7 +11,7 @@
 namespace kolorun {
 namespace {
 
-/// Debian's /etc/hosts has a loopback address for a host's own name. Others do not come there.
+/// Debian's /etc/hosts has a loopback address for a host's own name, which no other host can reach.
 transport::Endpoint to_listen_at(const transport::Endpoint& at) {
   const bool is_name =
       !at.host.empty() && at.host.find("localhost") == std::string::npos && !is_address(at.host);

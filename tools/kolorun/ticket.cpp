@@ -13,8 +13,8 @@
 namespace kolorun {
 namespace {
 
-// The header of a ticket: a mark, and the length of the rest in decimal digits: "kolorun     1234
-// ".
+// The header of a ticket: this mark, the length of the rest in decimal digits, padded with spaces
+// on the left, and a line break.
 constexpr std::string_view mark = "kolorun ";
 constexpr std::size_t header_bytes = 17;
 constexpr std::size_t max_ticket = 16 << 20;

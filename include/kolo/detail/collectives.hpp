@@ -111,12 +111,12 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 [[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
 /// Notes that an optimizer has made `passes` passes that reduced gradients since `step_epoch`
-/// changed. If this rank leaves the session while others need it, their errors have the number.
+/// changed. If this rank leaves the session while others need it, their errors state this number.
 KOLO_EXPORT void note_passes(std::int64_t passes) noexcept;
 
-/// While the object lives, and `for_another` is true, its thread submits for another thread, which
-/// waits for the operations: a thread of a framework, which may never end. So it does not count as
-/// a thread that may still submit what other ranks wait for.
+/// While the object lives and `for_another` is true, its thread submits for another thread, which
+/// waits for the operations. Frameworks have such threads, which may never end. Its thread does not
+/// count, then, as one that may still submit an operation that other ranks wait for.
 class SubmitsFor {
  public:
   KOLO_EXPORT explicit SubmitsFor(bool for_another) noexcept;

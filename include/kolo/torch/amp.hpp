@@ -148,7 +148,7 @@ class GradScaler {
   }
 
  private:
-  /// Whether the class is not a Kolo optimizer itself. It may wrap one, and then have a
+  /// False for Kolo's own optimizers. Any other class may wrap one of them, and then have a
   /// `synchronize` and a `skip_step` of its own.
   template <typename Optimizer>
   static constexpr bool wraps = !std::is_convertible_v<Optimizer*, detail::ReducingOptimizer*>;

@@ -120,8 +120,8 @@ NamedParameters names_of(const Names& names) {
 /// sparse tensors, which a safetensors file cannot hold, or if its own `save`, or that of a
 /// submodule, writes more than parameters and buffers; its `load` then reads the archive.
 /// `load_state` reads both, and assigns to the module's existing tensors, so optimizers of the
-/// module stay valid. It throws InvalidArgument, before anything changes, if the state is not of a
-/// module with the same names and shapes; from an archive, the module may already be partly loaded.
+/// module stay valid. It throws InvalidArgument if the state is not of a module with the same names
+/// and shapes. Nothing has changed then, except that an archive may have been loaded in part.
 /// A weight with several names (a tied weight) needs only one of them.
 ///
 ///     checkpoints.save(step,

@@ -29,8 +29,8 @@ namespace kolo {
 /// a batch normalization inside are updated twice.
 ///
 /// All accumulations belong to the pass of the outer backward(), so ranks may use the same
-/// parameters unequally often, as in recurrent layers with sequences of different lengths. Call
-/// `backward()` without inputs and without `create_graph`: torch::autograd::grad and these throw
+/// parameters unequally often, as in recurrent layers with sequences of different lengths.
+/// torch::autograd::grad, and `backward()` with inputs or with `create_graph`, throw
 /// InvalidArgument. With gradients disabled, only the function is called. Needs a session.
 /// Thread-safe if the function is. While a function that draws random numbers runs, no other thread
 /// may draw from the same generator.

@@ -21,7 +21,7 @@ namespace kolo::elastic {
 
 namespace detail {
 
-/// Parameters and buffers, and what the module's own `save` writes.
+/// Saves and loads the parameters and buffers of a module, and the data that its own `save` writes.
 template <typename Module>
 class ModuleHandler : public StateHandler {
  public:
@@ -44,7 +44,7 @@ class KOLO_EXPORT TorchTensorHandler : public StateHandler {
   ::torch::Tensor& tensor_;
 };
 
-/// State, such as momentum, and the groups' options, such as the learning rate.
+/// Saves and loads an optimizer's state (momentum) and the options of its groups (learning rate).
 template <typename Optimizer>
 class OptimizerHandler : public StateHandler {
  public:
@@ -59,7 +59,8 @@ class OptimizerHandler : public StateHandler {
   Optimizer& optimizer_;
 };
 
-/// At each commit, every rank gathers the state of all ranks, so that any rank may be lost.
+/// The same for a ShardedOptimizer. At each commit, every rank gathers the state of all ranks, so
+/// that any rank may be lost.
 template <typename Optimizer>
 class ShardedOptimizerHandler : public StateHandler {
  public:

@@ -34,8 +34,8 @@ class SharedBlocks;
 /// `backward_passes_per_step`-th pass reduces, and ranks must match in passes, not in steps.
 /// Construct it after moving the module to its device and dtype. Parameters of the module may be
 /// replaced, added, removed, frozen or unfrozen later, between two passes and on all ranks alike:
-/// the next pass adapts. While another thread runs any backward, do not change the module, for each
-/// call of `backward()` looks at its parameters. A module that no `std::shared_ptr` owns must
+/// the next pass adapts. While another thread runs any backward, do not change the module, because
+/// each call of `backward()` looks at its parameters. A module that no `std::shared_ptr` owns must
 /// outlive this object. Neither movable nor copyable; not thread-safe.
 class DistributedGradients {
  public:

@@ -53,7 +53,7 @@ namespace detail {
 template <typename T>
 concept AnyOptimizer = std::derived_from<std::remove_cvref_t<T>, ::torch::optim::Optimizer>;
 
-/// For the constructors that take an optimizer as an lvalue: they compile for no program.
+/// Called by constructors that take an lvalue: does not compile, and says what to write instead.
 template <typename Optimizer>
 Optimizer&& must_be_moved(Optimizer& optimizer) {
   static_assert(sizeof(Optimizer) == 0,
@@ -159,8 +159,8 @@ class GradientReducer {
 ///
 /// There may be any number of backward passes before a step, including partial ones, if all ranks
 /// make the same passes: a rank that is a pass or a step ahead gets Mismatch. A call of `backward`
-/// inside of another one belongs to the pass of the outer call, and its gradients are final when
-/// that returns. Ranks may make different nested calls. Gradients accumulate, and each pass reduces
+/// inside another one belongs to the pass of the outer call, and its gradients are final when this
+/// pass ends. Ranks may make different nested calls. Gradients accumulate, and each pass reduces
 /// only what it has added; meanwhile, gradients that are already reduced are kept in separate
 /// memory. In `no_sync`, and before the last of `backward_passes_per_step`, gradients accumulate on
 /// this rank only; the next pass that reduces includes them, and so does `step` after fewer passes.
@@ -217,7 +217,7 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
                        const DistributedOptimizerOptions& options = {})
       : DistributedOptimizer(std::move(optimizer), NamedParameters(names), options) {}
 
-  /// Does not compile, and says what to write instead.
+  /// Takes an optimizer that was not moved. Does not compile, and says what to write instead.
   template <std::same_as<Base> Lvalue, typename Names = DistributedOptimizerOptions>
   explicit DistributedOptimizer(Lvalue& optimizer, const Names& = {},
                                 const DistributedOptimizerOptions& = {})

@@ -165,7 +165,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
                    Sharding sharding = Sharding::state_and_gradients)
       : ShardedOptimizer(std::move(optimizer), NamedParameters(names), options, sharding) {}
 
-  /// Does not compile, and says what to write instead.
+  /// Takes an optimizer that was not moved. Does not compile, and says what to write instead.
   template <std::same_as<Base> Lvalue, typename Names = DistributedOptimizerOptions>
   explicit ShardedOptimizer(Lvalue& optimizer, const Names& = {},
                             const DistributedOptimizerOptions& = {}, Sharding = {})

@@ -65,7 +65,7 @@ class DirectReduction : public InterNodeReduction {
     all.reserve(static_cast<std::size_t>(owners_.size()));
     for (int owner = 0; owner < owners_.size(); ++owner)
       all.push_back(owner == owners_.own ? combined_ + combined_bytes(own.begin) : version(owner));
-    // The own version may still be in transmission, so it must not be overwritten.
+    // This owner's version may still be in transmission, so it must not be overwritten.
     const std::byte* const kept = all[static_cast<std::size_t>(owners_.own)];
     const auto inputs = combine_groups(
         std::move(all), kept,

@@ -176,7 +176,7 @@ class Allgather : public shm::Pipeline {
     next_arrival_ = 0;
   }
 
-  /// Lists the data that each other rank of this host shares, in the order in which it deposits it.
+  /// Lists the data that each other rank of this host shares, in the order of that rank's deposits.
   template <typename BlockOf>
   void list_incoming(BlockOf block_of) {
     std::int64_t most = outgoing_.left();

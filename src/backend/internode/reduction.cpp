@@ -14,7 +14,7 @@ constexpr std::int64_t max_bytes_to_save_latency = 16 << 10;
 
 InterNodeAlgorithm select_algorithm(int owners, std::int64_t elements, DType wire) {
   using enum InterNodeAlgorithm;
-  // Between two owners, `whole` and `direct` send as much, but half types are shorter as results.
+  // Between two owners, `direct` sends less than `whole` only for half types: results are short.
   if (owners == 2) return is_half(wire) ? direct : whole;
   const std::int64_t bytes = elements * signed_size_of(combined_type(wire));
   if (owners > max_owners_at_once) return bytes <= max_bytes_to_save_latency ? doubling : halving;

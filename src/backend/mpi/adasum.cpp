@@ -25,7 +25,7 @@ struct Vector : AdasumVector {
 struct Round {
   int send_to = -1;
   int receive_from = -1;
-  bool combine = false;  // false: the received vector replaces the own one
+  bool combine = false;  // false: the received vector replaces this rank's
 };
 
 /// Recursive doubling over the largest power of two of ranks: in every round, pairs exchange their

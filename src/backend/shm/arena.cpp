@@ -55,7 +55,7 @@ void Arena::leave(std::size_t lane, std::vector<int> others, const Position& pos
   lanes_[lane].last_position = position;
 }
 
-/// Acquire: the reads of those ranks precede this rank's next writes to the slots.
+/// Acquire: the other ranks' reads of the slots precede this rank's next writes to them.
 bool Arena::is_free(std::size_t lane) const {
   return std::ranges::all_of(lanes_[lane].last_ranks, [&](int other) {
     return counters(other, lane).collected.has_reached(lanes_[lane].last_position);

@@ -54,9 +54,9 @@ class Broadcast : public Pipeline {
 };
 
 /// Allgather and alltoall: an allgather is an alltoall with the same rows for every rank. The first
-/// pieces carry tables of row numbers, from which every rank computes how many pieces follow. The
-/// others carry the data of each rank, tensor after tensor; in an allgather all ranks read the same
-/// data.
+/// pieces carry tables of numbers of rows, from which every rank computes how many pieces follow.
+/// The others carry the data of each rank, tensor after tensor; in an allgather all ranks read the
+/// same data.
 class Gather : public Pipeline {
  public:
   Gather(Arena& arena, Batch given, LocalRanks local_ranks)
@@ -111,8 +111,8 @@ class Gather : public Pipeline {
       if (rank != index()) take(number, rank);
   }
 
-  /// Copies the data of a rank for this one. Its own data it copies before others may read the
-  /// slot.
+  /// Copies the data that `rank` has for this rank. This rank copies its own data before others may
+  /// read the slot.
   void take(std::size_t number, int rank) {
     std::byte* const part = memory(rank, number) + (targets_ == 1 ? 0 : index()) * share();
     const std::int64_t bytes = incoming_[static_cast<std::size_t>(rank)].advance(

@@ -81,7 +81,7 @@ class SlicedAllreduce : public Pipeline {
     Piece piece{};
     int slices = 1;
     bool alone = false;   // every rank reduces the whole piece
-    bool direct = false;  // the own slice is read and written in the tensors
+    bool direct = false;  // this rank's slice is read and written in the tensors
     Deposit deposit{};    // where other ranks read and write this rank's part
   };
 

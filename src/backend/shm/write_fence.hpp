@@ -39,7 +39,7 @@ class WriteFence {
   WriteFence(std::vector<Peer> peers, int index)
       : peers_(std::move(peers)), awaited_(peers_.size()), index_(index) {}
 
-  /// While it lives, this rank may write to the memory of ranks whose gates it has found open.
+  /// While a section lives, this rank may write to the memory of ranks whose gates it found open.
   class Section {
    public:
     explicit Section(WriteGate& own) : own_(own) { advance(std::memory_order_seq_cst); }

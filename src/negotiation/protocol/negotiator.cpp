@@ -196,7 +196,7 @@ void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
                           std::to_string(rank) + " that cannot be");
     on_joined(rank);
   }
-  // Before readiness, which removes its key: a lag that came after it would enter the key anew.
+  // Lags come before readiness, which removes its key: a later lag would enter the key once more.
   for (const Lag& lag : message.lags) {
     NegotiatedSet* set = sets_.find_whole(lag.key.set);
     if (set == nullptr) continue;

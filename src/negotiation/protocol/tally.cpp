@@ -44,7 +44,7 @@ Tally::Pending& Tally::find(const Key& key, OperationType type, TimePoint now) {
 }
 
 bool Tally::has_all(const Readiness& readiness) const {
-  if (!readiness.disagrees()) return readiness.variants.front().ranks == below_;  // mostly
+  if (!readiness.disagrees()) return readiness.variants.front().ranks == below_;  // the usual case
   return readiness.submitters() == below_;
 }
 

@@ -87,7 +87,7 @@ class Replay {
   [[nodiscard]] bool awaits_others() const { return live_ && (published_ > ran_ || stopping_); }
   /// The ranks that keep the plan from ending: this rank has stopped, and they have not.
   [[nodiscard]] RankSet awaited() const;
-  /// The time at which `poll` must be called, and stops the plan, if nothing happens before.
+  /// If nothing happens before this time, `poll` must be called then, and stops the plan.
   [[nodiscard]] TimePoint deadline() const;
 
  private:

@@ -61,7 +61,7 @@ struct Actions {
   std::vector<Fail> fails;
   std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
-  std::vector<SetId> removed{};      // process sets that exist no more
+  std::vector<SetId> removed{};      // process sets that no longer exist
   std::vector<Key> questions{};      // only the rank that reports for its host answers them
   // The next batch of the plan, if this rank is ready for it but others are not. The driver may
   // prepare it: either it is the next batch to be executed, or the plan ends before it.

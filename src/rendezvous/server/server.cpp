@@ -83,7 +83,7 @@ void Server::greet(Link link, const Hello& hello, Time now) {
       actions_.send(*earlier, Refusal{"it has come again by another connection"});
       connections_.close(*earlier);
       lose_agent(*earlier, "it has come again", now);
-      // The loss ends a job that is not elastic, and nobody has told the new connection so.
+      // The loss ends a job that is not elastic, and the new connection has not been told of it.
       if (finished())
         return connections_.turn_away(link, Refusal{"the job is over", until_the_next_job}, now);
     }

@@ -37,7 +37,7 @@ struct ServerOptions {
   Time min_cooldown = std::chrono::seconds(10);
   Time max_cooldown = std::chrono::seconds(600);
   int reset_limit = -1;             // losses after which the job fails; negative: no limit
-  std::size_t max_strangers = 256;  // unproved connections, in addition to those of max_np ranks
+  std::size_t max_strangers = 256;  // strangers, in addition to the connections of max_np ranks
 };
 
 /// The number of a connection. Numbers are never reused.

@@ -25,8 +25,8 @@ void require_group(const Request& request, std::size_t tensors) {
   if (tensors == 0) request.refuse("a group needs at least one tensor");
 }
 
-/// The divisor to describe. Operators other than the average ignore `average_over`, so for them it
-/// gets the same value on all ranks: a difference must not cause a mismatch.
+/// The divisor in the descriptor. Operators other than the average ignore `average_over`, so their
+/// divisor is the same whatever its value: a difference between ranks must not cause a mismatch.
 template <typename Options>
 AverageOver divisor_of(const Options& options) {
   return options.op == ReduceOp::average ? options.average_over : AverageOver::all;

@@ -37,7 +37,7 @@ struct Current {
   std::vector<std::shared_ptr<Engine>> stuck;  // engines that some thread still uses: kept forever
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
-  std::atomic<std::int64_t> passes{0};         // the most of any optimizer, since then
+  std::atomic<std::int64_t> passes{0};         // the most of any optimizer in this step epoch
   StartArguments arguments{};                  // the last session's, for `restart_session`
   std::once_flag announces_departures{};
   std::terminate_handler next_handler = nullptr;  // the program's own handler
@@ -66,8 +66,8 @@ bool uses_end(const std::shared_ptr<Engine>& engine) {
   return true;
 }
 
-/// Throws an InvalidArgument only after it has unlocked. If no handler catches the exception, no
-/// destructor runs, and the terminate handler would wait for the lock forever.
+/// Unlocks before it throws InvalidArgument. If no handler catches the exception, no destructor
+/// runs, and the terminate handler would wait for the lock forever.
 Change begin_start() {
   std::unique_lock lock(current.mutex);
   if (!current.engine && !current.changing) return {};

@@ -37,7 +37,7 @@ bool overlap(const void* a, const void* b, std::size_t bytes) {
   return a != b && before(first, second + bytes) && before(second, first + bytes);
 }
 
-/// A spare submission of this thread, whose memory the next request reuses. Without a destructor,
+/// A spare submission of this thread, whose memory the next request reuses. It has no destructor,
 /// because exit handlers and destructors of static objects may still submit after the thread_local
 /// objects of their thread are destroyed. `FreeSpare` frees the spare.
 struct Spare {

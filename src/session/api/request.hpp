@@ -86,7 +86,7 @@ class Request {
   void check_reduction();
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
   /// Records the device, and for a GPU an event: Kolo touches the tensors only after the work that
-  /// the caller's stream has been given so far.
+  /// is on the caller's stream already.
   void mark(Device device);
 
   EngineInUse engine_;

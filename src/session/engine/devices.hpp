@@ -38,8 +38,8 @@ class Devices {
   }
 
   /// Records an event in this thread's current stream. Kolo touches a GPU tensor only after the
-  /// event, and so after the work that the stream has been given so far. Throws InvalidArgument if
-  /// the GPU cannot be used; BackendError. Thread-safe.
+  /// event, and so after the work that is on the stream already. Throws InvalidArgument if the GPU
+  /// cannot be used, and BackendError. Thread-safe.
   [[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark(Device device) {
     if (!gpu_) throw InvalidArgument("this build of Kolo is without CUDA");
     return gpu_->mark(device, CudaStreamScope::current());

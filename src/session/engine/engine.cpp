@@ -129,7 +129,7 @@ void Engine::wait_or_leave(const detail::Operation& operation, std::string_view 
   const nanoseconds patient = settings_.stall_warning.count() > 0
                                   ? std::min(settings_.stall_warning, max_unwinding)
                                   : max_unwinding;
-  // In slices, so that a pause of this process counts as one of them at most.
+  // The wait is in slices, so that a pause of this process counts as one slice at most.
   constexpr int slices = 10;
   for (int slice = 0; slice < slices; ++slice)
     if (wait(operation, steady_clock::now() + patient / slices)) return;

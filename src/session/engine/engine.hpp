@@ -158,7 +158,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool started_ = false;             // the session's own thread may drive
   bool stopping_ = false;            // the session's own thread is to end
   std::atomic<bool> leaving_{false};
-  // `leaving_` publishes these two members to the driver: written once, before it is set.
+  // `leaving_` publishes these two members to the driver: they are written once, before it is set.
   bool left_clean_ = true;
   std::string reason_of_leaving_;
   std::atomic<bool> giving_up_{false};

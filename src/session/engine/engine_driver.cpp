@@ -45,8 +45,8 @@ constexpr nanoseconds idle_pause = milliseconds(5);
 // The time after the last progress in which more messages are likely, including those that this
 // rank only forwards. Until it has passed, the driver does not pause for `idle_pause`.
 constexpr nanoseconds lively = milliseconds(50);
-// `patience` while a batch runs, if a spare processor can poll or the driver has to: MPI moves data
-// only when called, and a sleep takes longer than most messages between hosts.
+// The value of `patience` while a batch runs, if a spare processor can poll or the driver has to:
+// MPI moves data only when called, and a sleep takes longer than most messages between hosts.
 constexpr nanoseconds patience_executing = milliseconds(2);
 
 /// The engine whose pass this thread is in. Allocators of the program run in a pass.

@@ -115,8 +115,8 @@ OperationQueue::Known& OperationQueue::known(const Submission& submission) {
 void OperationQueue::forget_if_many() {
   if (known_.size() < max_known_) return;
   forget_done();
-  // If most of them are still pending, the limit doubles, so that the cost of a scan stays constant
-  // for each submission.
+  // If most operations are still pending, the limit doubles, so that the cost of a scan stays
+  // constant for each submission.
   max_known_ = std::max(max_kept, 2 * known_.size());
 }
 

@@ -169,8 +169,8 @@ bool ProgressEngine::negotiate() {
         fail.failure.kind == FailureKind::peer_left || fail.failure.kind == FailureKind::stalled;
     finish(work_.take(fail.ticket), std::move(error));
   }
-  // Also on a rank that has joined, whose handles of the set must refuse later operations. Before
-  // the answers, so that a thread that has waited for one sees it.
+  // A rank that has joined also removes the set, since its handles must refuse later operations.
+  // The answers come afterwards, so that a thread that has waited for one sees the removal.
   for (const SetId set : actions.removed) process_sets_.remove(set);
   for (const negotiation::Answer& answer : actions.answers)
     finish(work_.take(answer.ticket), nullptr, answer.value);
@@ -251,8 +251,8 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
 }
 
 /// False while an earlier batch runs that may use the same message tags. Another rank may finish
-/// the earlier batch and begin the later one before this rank does. Its messages are not confused:
-/// it sends all messages of the earlier batch first, this rank receives them in that order, and MPI
+/// the earlier batch and begin the later one before this rank does. Messages are not confused: the
+/// other rank sends all of the earlier batch first, this rank receives them in that order, and MPI
 /// keeps the order. There is no deadlock: a batch waits only for earlier ones, and the earliest
 /// unfinished batch waits for none.
 bool ProgressEngine::may_start(const RunningBatch& running) const {

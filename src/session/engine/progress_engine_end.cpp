@@ -33,7 +33,7 @@ void ProgressEngine::leave(bool clean, const std::string& reason) {
       recorder_.note(diagnostics::EventKind::leaving, reason, clock_.real());
     } else {
       recorder_.fault(diagnostics::EventKind::leaving, reason, work_.pending(), clock_.real());
-      // At once: ranks that compute learn of it in their next call, which may be far.
+      // Warn at once: ranks that compute learn of this only in their next call, perhaps much later.
       log(LogLevel::warning, "this rank leaves the session: " + reason);
     }
     negotiator_.on_leave(reason);

@@ -57,8 +57,8 @@ class StatusBoard {
   /// The number of ranks that reported lately that they are blocked.
   [[nodiscard]] int blocked(TimePoint now) const;
 
-  /// After a pause of this process: no rank counts as silent for longer than since `now`. The other
-  /// ranks of the host may have been stopped too, and go on a little later.
+  /// Call it after a pause of this process: no rank counts as silent since before `now`. The other
+  /// ranks of the host may have been stopped too, and may resume a little later.
   void begin_anew(TimePoint now) { begun_.store(now, std::memory_order_relaxed); }
 
  private:
@@ -74,7 +74,7 @@ class StatusBoard {
   int ranks_;
   bool was_idle_ = false;  // the last published status was idle, so another one need not be written
   std::optional<FailureKind> ended_{};
-  // Relaxed: a reader in another thread, which describes ranks in words, may see the last value.
+  // Relaxed: a reader in another thread, which describes ranks in words, may see an older value.
   std::atomic<TimePoint> begun_{};
 };
 

@@ -154,7 +154,7 @@ std::optional<ServerlessJob> find_serverless_job() {
   const char* const rank_variable = by_srun ? "SLURM_PROCID" : "RANK";
   const char* const size_variable = by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE";
   if (text_in(rank_variable).empty() || text_in(size_variable).empty()) {
-    // An error, because each process would otherwise silently train by itself.
+    // This is an error, because each process would otherwise silently train by itself.
     if (by_srun && text_in(rank_variable).empty() && text_in("RANK").empty() &&
         number_in("WORLD_SIZE") > 1 && !text_in("MASTER_ADDR").empty())
       throw InvalidArgument(

@@ -34,12 +34,12 @@ class MpiEnvironment {
   /// started several; BackendError if a process of the last session has ended.
   void require_whole_world() const;
 
-  /// Has `end` called when the program finalizes MPI, while MPI still works. Does nothing if Kolo
-  /// has initialized MPI, or on a second call.
+  /// Registers `end`, to be called when the program finalizes MPI, while MPI still works. Does
+  /// nothing if Kolo has initialized MPI, or on a second call.
   void before_end(void (*end)());
 
-  /// Ends the job by MPI_Abort when Kolo or the program finalizes MPI. For a job of which a process
-  /// has ended or does not respond, since MPI would wait for that process. `for_good`: MPI has
+  /// Ends the job by MPI_Abort when Kolo or the program finalizes MPI. Call it if a process of the
+  /// job has ended or does not respond, since MPI would wait for that process. `for_good`: MPI has
   /// requests in progress that it may complete into freed memory while it is finalized.
   void abort_at_exit(bool for_good);
 

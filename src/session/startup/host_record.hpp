@@ -25,7 +25,7 @@ struct alignas(1024) HostRecord {
 
   StartupReport report{};
 
-  // All ranks use rank 0's values of the next four.
+  // All ranks use rank 0's values of the next four members.
   std::uint64_t session = 0;  // a random number, so that no earlier session had it
   transport::Secret secret{};
   std::int64_t peer_timeout_ns = 0;

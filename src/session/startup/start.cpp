@@ -246,7 +246,7 @@ void log_misspelled_variables() {
         fmt::format("Kolo does not read the variable {}; did you mean {}?", name, meant));
 }
 
-/// Nothing can report the end of this limit but the signal, SIGXCPU. So this reports its beginning.
+/// Warns at the start of a limit on processor time: once it is reached, only SIGXCPU reports it.
 void log_processor_time() {
   if (const std::string limit = limits_text({RLIMIT_CPU}); !limit.empty())
     log(LogLevel::warning,

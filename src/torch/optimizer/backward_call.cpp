@@ -16,14 +16,14 @@ namespace {
 
 namespace autograd = ::torch::autograd;
 
-// LibTorch copies what a thread has stored under such a kind to the threads that work for it. The
-// number is far above LibTorch's own kinds.
+// The kind of debug information under which a thread stores its BackwardCall. LibTorch passes such
+// information on to the threads that work for it. The number is far above LibTorch's own kinds.
 constexpr auto info_kind = static_cast<c10::DebugInfoKind>(0xC0);
 
 }  // namespace
 
-/// Passes all calls on to LibTorch's engine. An engine of Python's replaces LibTorch's in the same
-/// way. This one has no threads of its own, and lives as long as the process.
+/// Passes all calls on to LibTorch's engine. PyTorch's engine for Python replaces LibTorch's in the
+/// same way. This one has no threads of its own, and lives as long as the process.
 class BackwardCall::ReportingEngine final : public autograd::Engine {
  public:
   explicit ReportingEngine(autograd::Engine& before) : before_(before) {}

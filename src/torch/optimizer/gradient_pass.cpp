@@ -32,7 +32,7 @@ PassReducer* GradientReducer::State::check_pass() {
 void GradientReducer::State::end_pass() {
   const std::lock_guard lock(hooks);
   if (!reducer.reducing()) return reducer.end_pass();
-  // Without steps to count from, the passes count from the last reduction.
+  // If the steps are not watched, passes are counted from the last reduction.
   if (!watches_steps) reducer.forget_passes();
   reducer.rethrow();
 }
@@ -40,7 +40,7 @@ void GradientReducer::State::end_pass() {
 void GradientReducer::State::fail_pass() noexcept {
   const std::lock_guard lock(hooks);
   reducer.fail_pass();
-  // The ranks whose pass has ended have forgotten their passes, too.
+  // The other ranks have forgotten their passes in `end_pass`.
   if (!watches_steps && reducer.reducing()) reducer.forget_passes();
 }
 

@@ -56,8 +56,8 @@ bool scale_and_check(const std::vector<::torch::Tensor>& gradients, double facto
   std::vector<::torch::Tensor> zeros;  // one for each gradient; NaN if it is not finite
   for (::torch::Tensor gradient : gradients) {
     if (gradient.numel() == 0) continue;
-    // Times zero, a finite element is zero and any other NaN, and the sum is NaN if an element is.
-    // Unlike a norm, this does not overflow.
+    // A finite element times zero is zero, and any other is NaN. So the sum is NaN if any element
+    // is not finite, and unlike a norm it does not overflow.
     zeros.push_back(gradient.mul(0.0).sum().to(gradients[0].device(), at::kFloat));
     if (factor != 1.0) gradient.mul_(factor);
   }

@@ -136,7 +136,7 @@ void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const Paramete
       if (!tensors[j].defined() || of_shard(tensors[j]) != nullptr) continue;
       const ParameterShard& shard = add(tensors[j], names.of(tensors[j], i, j));
       divide_state(optimizer, shard);
-      // The whole parameter keeps its position, after which a parameter without a name is named.
+      // The whole parameter keeps its position, which is its name if it was not given one.
       auto& wholes = whole_groups_[i].params();
       if (wholes.size() <= j) wholes.resize(j + 1);
       wholes[j] = std::exchange(tensors[j], shard.shard);

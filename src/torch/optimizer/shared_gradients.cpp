@@ -195,7 +195,7 @@ SharingAllocator& SharingAllocator::installed() {
       throw InvalidArgument(
           "SharedGradients: the program has set an allocator for LibTorch's CPU tensors that "
           "cannot be replaced");
-    // A fork while another thread holds the mutex would leave it locked in the child for ever.
+    // A fork while another thread holds the mutex would leave it locked in the child forever.
     ::pthread_atfork([] { installed().mutex_.lock(); }, [] { installed().mutex_.unlock(); },
                      [] { installed().mutex_.unlock(); });
     return *made.release();

@@ -88,7 +88,7 @@ ShardIndex parse_shard_index(std::string_view text) {
 
 void begin_shard_folder(const fs::path& folder) {
   fs::create_directories(folder);
-  // From here to the new index, the folder holds no complete state.
+  // From here until the new index is written, the folder holds no complete state.
   fs::remove(folder / shard_index_name);
   std::vector<fs::path> unfinished;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {

@@ -22,7 +22,7 @@ struct SafetensorsIndex {
 /// True for the name of an index, whether it exists or not.
 [[nodiscard]] bool is_index(const std::filesystem::path& path);
 
-/// Throws CheckpointError. Afterwards all files are in the folder of the index.
+/// Reads an index. All files of the result are in its folder. Throws CheckpointError.
 [[nodiscard]] SafetensorsIndex read_index(const std::filesystem::path& path);
 
 constexpr const char* shard_index_name = "state.json";

@@ -40,8 +40,8 @@ using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
 /// Reads a file in memory.
 [[nodiscard]] StateDict read_safetensors(std::string_view bytes);
 
-/// The word for the holder of the saved tensors in a message that begins with `where`: a quoted
-/// path or the description of a state.
+/// The word in messages for the holder of the saved tensors: a file, if `where`, with which the
+/// message begins, is a quoted path; otherwise a state.
 [[nodiscard]] inline std::string_view holder_of(std::string_view where) {
   return where.starts_with('\'') ? "file" : "state";
 }

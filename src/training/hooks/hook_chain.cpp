@@ -128,8 +128,8 @@ void HookChain::take_answers() noexcept {
   if (is_absent) turn_to_allreduce();
 }
 
-// Overwrites the last stage with the allreduce, because a further stage could need memory that
-// there is not. No operation is pending, so nothing uses the memory of the overwritten stage.
+// Overwrites the last stage with the allreduce, because adding a further stage could fail for lack
+// of memory. No operation is pending, so nothing uses the memory of the overwritten stage.
 void HookChain::turn_to_allreduce() noexcept {
   next_ = stages_.size() - 1;
   stages_[next_] = {true, [this](const std::string& name) {

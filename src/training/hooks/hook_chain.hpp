@@ -95,7 +95,7 @@ class HookChain {
   Calls calls_;
   std::vector<HookStages::Stage> stages_;  // each owns the memory of its operation
   std::size_t next_ = 0;
-  int operations_ = 0;  // number of submitted ones
+  int operations_ = 0;  // the number of submitted operations
   bool refused_ = false;
   std::string thrown_;
   std::exception_ptr error_{};

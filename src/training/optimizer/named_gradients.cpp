@@ -103,7 +103,7 @@ void NamedGradientReducer::State::require_same(const Gradients& gradients) const
 }
 
 // A program may change synchronized gradients, to clip them. So changed gradients do not show that
-// it forgot to end the step, and only its calls do.
+// the program forgot to end the step; only its calls do.
 void NamedGradientReducer::State::require_not_synchronized(const std::string& call) const {
   if (!synchronized) return;
   throw InvalidArgument(

@@ -53,7 +53,7 @@ void PassReducer::end_together(const std::vector<PassReducer*>& passes) noexcept
       return true;
     });
   }
-  // What the hooks of one pass do next is submitted for all passes before it is awaited.
+  // In each round, all passes submit the next operation of their hooks before any waits for one.
   const auto is_active = [](const PassReducer* pass) { return pass->active(); };
   for (int operations = 2; std::ranges::any_of(passes, is_active); ++operations)
     for (PassReducer* const pass : passes)

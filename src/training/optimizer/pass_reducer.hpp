@@ -33,7 +33,7 @@ namespace kolo::internal {
 ///
 /// The ranks may submit different buckets, and one round or two. At the end of a pass they agree on
 /// the largest number of rounds of each bucket (`PassSummary`), and a rank that has submitted fewer
-/// submits zeros. No rank submits a second round before, so that a rank whose backward throws knows
+/// submits zeros. No rank submits a second round before that, so a rank whose backward throws knows
 /// all operations of the others. The name of an operation does not depend on the pass, but its
 /// number does: a rank that is one pass or one step ahead gets Mismatch.
 ///
@@ -94,8 +94,8 @@ class PassReducer {
   void set_reductions(std::int64_t reductions) { reductions_ = reductions; }
 
   /// Begins a pass. Its gradients are reduced if `reducing`; otherwise they accumulate on this
-  /// rank. `counts`: it is a backward pass, and not a reduction of what passes have left. First
-  /// ends a pass that failed.
+  /// rank. `counts`: it is a backward pass, and not a reduction of gradients that earlier passes
+  /// have left. First ends a pass that failed.
   KOLO_EXPORT void begin(bool reducing, bool counts = true);
   [[nodiscard]] bool active() const { return active_ && !failed_; }
   [[nodiscard]] bool reducing() const { return reducing_; }
@@ -109,7 +109,7 @@ class PassReducer {
   /// Submits every bucket that was not submitted in this pass.
   KOLO_EXPORT void submit_rest();
 
-  /// Ends passes that reduce: of all optimizers that one backward involves. The ranks may end the
+  /// Ends the reducing passes of all optimizers that one backward involves. The ranks may end the
   /// passes in different orders. `rethrow` throws their errors.
   KOLO_EXPORT static void end_together(const std::vector<PassReducer*>& passes) noexcept;
   /// Waits for the operations of a pass all of whose buckets are submitted, and ends it.

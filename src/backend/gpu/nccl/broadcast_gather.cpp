@@ -69,7 +69,7 @@ class RowExecution : public GpuExecution {
   }
 
  protected:
-  /// Allocates the results. Each rank has sent row numbers for `targets` ranks; those at index
+  /// Allocates the results. Each rank has sent numbers of rows for `targets` ranks; those at index
   /// `own` are for this rank.
   void allocate_results(std::size_t targets, std::size_t own) {
     const CudaStreamScope scope(stream());

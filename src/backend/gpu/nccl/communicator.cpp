@@ -115,7 +115,8 @@ std::string wait_until_made(Library& library, CommState& state, CommHandle paren
   return "";
 }
 
-/// NCCL creates communicators in threads of its own, which no caller can exempt from captures.
+/// Advice for an error that a capture causes. NCCL creates communicators in threads of its own,
+/// which no caller can exempt from captures.
 std::string_view advice_for(std::string_view error) {
   if (error.find("stream is capturing") == std::string_view::npos) return "";
   return ". Another thread was capturing a CUDA graph in global mode, which forbids NCCL's own "

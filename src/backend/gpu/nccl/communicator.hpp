@@ -106,8 +106,8 @@ class CommunicatorGroup {
   Worker destroyer_{};  // destroys
 };
 
-/// The workers create and destroy it; the driver uses it in between. Every call ends by a deadline
-/// or by an abort of the group.
+/// A communicator of NCCL. The workers create and destroy it, and the driver uses it in between.
+/// Every call ends by a deadline or by an abort of the group.
 class Communicator {
  public:
   /// `ranks` are ranks of the world; `own` is the index of this rank among them. Creation begins

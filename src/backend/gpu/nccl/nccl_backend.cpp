@@ -44,8 +44,8 @@ GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) 
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
   if (!traits_of(type).reduces) return true;
-  // NCCL lacks integers of 16 bits and Adasum, and the packing kernel the conversion of integers to
-  // i64, which averages need.
+  // NCCL lacks integers of 16 bits and Adasum. The packing kernel cannot convert integers to i64,
+  // which averages require.
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {
     return batch.kind.op != ReduceOp::adasum && tensor->dtype != DType::u16 &&
            tensor->dtype != DType::i16 &&
@@ -90,8 +90,9 @@ void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
   entries_.try_emplace(ranks, group_, ranks, own, id, settings_.nccl_timeout);
 }
 
-/// Ranks join one after the other, so all ranks of a communicator have taken part in the batches of
-/// earlier communicators, and agree on its place.
+/// Notes the batch, and the place of its communicator among those of the set. Ranks join one after
+/// the other, so all ranks of a communicator took part in the batches of earlier communicators, and
+/// agree on its place.
 void NcclBackend::note_use(Entry& entry, const Batch& batch) {
   const bool is_first = !std::exchange(entry.has_batches, true);
   if (batch.ranks == batch.set) {
@@ -108,10 +109,11 @@ void NcclBackend::note_use(Entry& entry, const Batch& batch) {
   }));
 }
 
-/// Called at a batch of all ranks of the set. The decision depends on values that all ranks of the
-/// communicator know, including a rank that has joined while the others need another communicator.
+/// True if the communicator is no longer needed. Called at a batch of all ranks of the set. The
+/// decision depends on values that all ranks of the communicator know, even a rank that had joined
+/// while the others used another communicator.
 bool NcclBackend::is_over(const Entry& entry, const Batch& batch) {
-  constexpr int kept = 2;  // for each set; a communicator takes as much memory as that of all ranks
+  constexpr int kept = 2;  // for each set; a communicator of few ranks takes as much memory as any
   if (!entry.has_batches || entry.lacks_ranks_of != batch.set) return false;
   return entry.place >= kept || batch.joins > entry.used_after + 1;
 }

@@ -94,7 +94,7 @@ class NcclBackend : public Backend {
     /// The ranks of the process set, if the communicator lacks some of them; empty if it has served
     /// a batch of all.
     std::vector<int> lacks_ranks_of{};
-    // Valid if it lacks ranks:
+    // The next two are valid if the communicator lacks ranks.
     std::uint64_t used_after = 0;  // the number of joins before its last use
     int place = 0;  // index among the communicators of the set between the same joins
   };

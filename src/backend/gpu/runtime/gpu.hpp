@@ -44,7 +44,7 @@ class Gpu {
   /// if CUDA fails. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream);
 
-  // The driver calls the other functions, after the first mark, with the device as its current one.
+  // The driver calls the other functions, after the first mark, with this GPU as current device.
 
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   [[nodiscard]] int index() const { return index_; }

@@ -14,7 +14,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Makes `device` the thread's current device while it lives. Also permits calls such as
+/// Makes `device` the thread's current device while this object lives. Also permits calls such as
 /// cudaMalloc, which would otherwise invalidate a graph that the program is capturing, although
 /// they do not concern the captured stream. Does not switch back to a device that is not in use,
 /// since that would allocate memory there.

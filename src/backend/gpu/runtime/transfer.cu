@@ -36,9 +36,9 @@ __host__ __device__ void assume_global([[maybe_unused]] const void* memory) {
 #endif
 }
 
-/// How many loads one thread has in flight at once. Four loads of 16 bytes hide the latency of
-/// memory. For other types it is one: integer division needs the registers, and takes longer than
-/// the loads.
+/// The number of loads that one thread has in flight at once. Four loads of 16 bytes hide the
+/// latency of memory. Integers get one load: their division needs the registers, and takes longer
+/// than the loads.
 template <typename Access, typename To>
 constexpr int loads_of = is_half_type<To> || std::is_floating_point_v<To>
                              ? 64 / static_cast<int>(sizeof(Access))
