@@ -34,7 +34,8 @@ enum class Accumulation : std::uint8_t { sum, mean };
 /// model, although gradients and losses are averaged. The comparison is part of a pass that reduces
 /// gradients: if parameters differ, the call that ends the pass throws Mismatch on every rank of
 /// the set, naming the first parameter that differs and the ranks that differ from the first one.
-/// The gradients are reduced nevertheless, and the program may continue.
+/// The program may continue. With LibTorch the gradients are reduced nevertheless; those of a
+/// custom optimizer must be computed again before its next step.
 ///
 /// Passes are counted from the last time that all ranks had joined: in the first pass of an epoch
 /// after a `join`, nothing is compared. Parameters in GPU memory are left out, since a pass does

@@ -3,6 +3,7 @@
 
 #include "torch/tensor_view.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/variable.h>
@@ -147,6 +148,16 @@ GatherGroup gather_group(const std::vector<::torch::Tensor>& tensors,
 
 void mark_changed(const ::torch::Tensor& tensor) {
   if (!tensor.is_inference()) ::torch::autograd::impl::bump_version(tensor);
+}
+
+bool is_readable(const ::torch::Tensor& tensor) {
+  if (!tensor.is_cpu()) return false;
+  if (tensor.layout() == at::kSparse) return true;
+  if (tensor.layout() != at::kStrided || !tensor.has_storage()) return false;
+  // A program may take away the memory of parameters that it does not need for a while.
+  return tensor.storage().nbytes() >=
+         at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                          static_cast<std::size_t>(tensor.storage_offset()));
 }
 
 std::uint64_t hash_of(const ::torch::Tensor& tensor) {

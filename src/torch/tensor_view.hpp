@@ -64,6 +64,9 @@ void mark_changed(const ::torch::Tensor& tensor);
 /// The hash of the elements in row-major order. Copies a tensor on a GPU to the host, which waits
 /// for the GPU.
 [[nodiscard]] std::uint64_t hash_of(const ::torch::Tensor& tensor);
+/// True if `hash_of` reads the elements without waiting for a GPU and without an error: they are in
+/// CPU memory, and not freed, opaque or in a compressed sparse layout.
+[[nodiscard]] bool is_readable(const ::torch::Tensor& tensor);
 
 /// True if both tensors have the same dtype and shape, and the same order of elements in memory,
 /// without gaps.

@@ -129,6 +129,18 @@ void require_agreement(const std::string& operation, const std::string& subject,
                  difference.name, differing);
 }
 
+std::vector<std::vector<Item>> gather_items(const std::string& operation,
+                                            const std::vector<Item>& items, const ProcessSet& set) {
+  std::vector<std::vector<Item>> lists;
+  for (const std::string& text : allgather(to_text(items), {.name = operation, .process_set = set}))
+    lists.push_back(from_text(text));
+  return lists;
+}
+
+std::string on_ranks(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(ranks);
+}
+
 void require_root(const std::string& function, int root, const ProcessSet& set) {
   if (set.contains(root)) return;
   throw InvalidArgument(function + ": the root " + std::to_string(root) +

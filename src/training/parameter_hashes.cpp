@@ -7,7 +7,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 
 #include "base/dtype.hpp"
 #include "base/format.hpp"
@@ -32,13 +31,6 @@ constexpr std::uint64_t finished(std::uint64_t hash) {
   hash = (hash ^ (hash >> 33)) * prime2;
   hash = (hash ^ (hash >> 29)) * prime3;
   return hash ^ (hash >> 32);
-}
-
-// A hash and its complement have this sum. Both are above 0, and so is every number of `encode`.
-constexpr std::int32_t sum_of_complements = std::numeric_limits<std::int32_t>::max();
-
-constexpr std::int32_t number_of(std::uint64_t hash) {
-  return static_cast<std::int32_t>(1 + hash % (sum_of_complements - 1));
 }
 
 // The hash of all of a rank's hashes.
@@ -84,12 +76,12 @@ std::vector<ParameterHash> hashes_of(const std::vector<NamedTensor>& tensors) {
 // two ranks differ. Then one number for each rank, which only that rank sets: its joint hash.
 std::vector<std::int32_t> encode(const std::vector<ParameterHash>& hashes, const ProcessSet& set) {
   std::vector<std::int32_t> numbers;
-  numbers.reserve(2 * hashes.size() + static_cast<std::size_t>(set.size()));
+  numbers.reserve(encoded_size(hashes.size(), set));
   for (const ParameterHash& one : hashes) {
     numbers.push_back(number_of(one.hash));
     numbers.push_back(sum_of_complements - number_of(one.hash));
   }
-  numbers.resize(2 * hashes.size() + static_cast<std::size_t>(set.size()), 0);
+  numbers.resize(encoded_size(hashes.size(), set), 0);
   if (const int mine = set.rank(); mine >= 0)
     numbers[2 * hashes.size() + static_cast<std::size_t>(mine)] = number_of(joint_hash(hashes));
   return numbers;

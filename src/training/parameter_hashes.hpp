@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,9 +25,21 @@ struct ParameterHash {
 /// The hash of bytes, after XXH64 (https://github.com/Cyan4973/xxHash).
 [[nodiscard]] KOLO_EXPORT std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept;
 
+/// A number of 31 bits for a hash. The number and its complement (`sum_of_complements` minus the
+/// number) are above 0. Their maxima over ranks have that sum only if all ranks have the same.
+inline constexpr std::int32_t sum_of_complements = std::numeric_limits<std::int32_t>::max();
+[[nodiscard]] constexpr std::int32_t number_of(std::uint64_t hash) {
+  return static_cast<std::int32_t>(1 + hash % (sum_of_complements - 1));
+}
+
 /// Hashes the tensors that are in CPU memory. Reading the memory of a GPU would wait for the GPU
 /// and needs CUDA, which this library does not require: those tensors get the hash 0.
 [[nodiscard]] std::vector<ParameterHash> hashes_of(const std::vector<NamedTensor>& tensors);
+
+/// The length of `encode` for this number of hashes.
+[[nodiscard]] inline std::size_t encoded_size(std::size_t hashes, const ProcessSet& set) {
+  return 2 * hashes + static_cast<std::size_t>(set.size());
+}
 
 /// This rank's hashes as numbers whose maxima over the ranks show whether the hashes are equal. All
 /// are above 0: a rank that has joined contributes zeros, which change no maximum.

@@ -20,11 +20,17 @@ HeartbeatMonitor below(std::chrono::nanoseconds warning = 60s,
 
 TEST(Heartbeat, IsSentOnceInAnInterval) {
   HeartbeatMonitor root(-1, {}, start);
-  EXPECT_EQ(root.next(start), (Heartbeat{-1, 1s}));
-  EXPECT_FALSE(root.next(start));
-  EXPECT_FALSE(root.next(start + 1s - 1ns));
-  EXPECT_TRUE(root.next(start + 1s));
-  EXPECT_FALSE(root.next(start + 1500ms));
+  EXPECT_EQ(root.next(start, start), (Heartbeat{-1, 1s}));
+  EXPECT_FALSE(root.next(start, start));
+  EXPECT_FALSE(root.next(start + 1s - 1ns, start + 1s - 1ns));
+  EXPECT_TRUE(root.next(start + 1s, start + 1s));
+  EXPECT_FALSE(root.next(start + 1500ms, start + 1500ms));
+}
+
+TEST(Heartbeat, IsNotDelayedByPausesOfThisProcess) {
+  HeartbeatMonitor root(-1, {}, start);
+  EXPECT_TRUE(root.next(start, start));
+  EXPECT_TRUE(root.next(start + 250ms, start + 1s));
 }
 
 TEST(Heartbeat, ComesOftenEnoughForTheShortestLimit) {
@@ -35,7 +41,7 @@ TEST(Heartbeat, ComesOftenEnoughForTheShortestLimit) {
        {Case{0s, 0s, 1s}, Case{60s, 600s, 1s}, Case{3s, 0s, 500ms}, Case{0s, 600ms, 100ms},
         Case{3s, 1200ms, 200ms}, Case{1200ms, 3s, 200ms}})
     EXPECT_EQ(HeartbeatMonitor(-1, {.stall_warning = warning, .stall_shutdown = shutdown}, start)
-                  .next(start)
+                  .next(start, start)
                   ->interval,
               interval);
 }
@@ -64,20 +70,20 @@ TEST(Heartbeat, ARankThatNeverSaidAnythingIsSilentSinceTheBeginning) {
 TEST(Heartbeat, WhoIsSilentFurtherUpIsPassedOn) {
   HeartbeatMonitor heartbeat = below();
   heartbeat.receive({-1, 1s}, start);
-  EXPECT_EQ(heartbeat.next(start)->unresponsive_ancestor, -1);
+  EXPECT_EQ(heartbeat.next(start, start)->unresponsive_ancestor, -1);
   heartbeat.receive({0, 1s}, start + 1s);
   heartbeat.receive({0, 1s}, start + 2s);
   const auto silence = heartbeat.silence(start + 2s);
   ASSERT_TRUE(silence);
   EXPECT_EQ(silence->rank, 0);
   EXPECT_EQ(silence->since, start + 1s);
-  EXPECT_EQ(heartbeat.next(start + 2s)->unresponsive_ancestor, 0);
+  EXPECT_EQ(heartbeat.next(start + 2s, start + 2s)->unresponsive_ancestor, 0);
   heartbeat.receive({-1, 1s}, start + 3s);
   EXPECT_FALSE(heartbeat.silence(start + 3s));
-  EXPECT_EQ(heartbeat.next(start + 3s)->unresponsive_ancestor, -1);
+  EXPECT_EQ(heartbeat.next(start + 3s, start + 3s)->unresponsive_ancestor, -1);
   // The rank above itself is nearer than whom it spoke of.
   heartbeat.receive({0, 1s}, start + 4s);
-  EXPECT_EQ(heartbeat.next(start + 8s)->unresponsive_ancestor, 3);
+  EXPECT_EQ(heartbeat.next(start + 8s, start + 8s)->unresponsive_ancestor, 3);
 }
 
 TEST(Heartbeat, WhereMemoryShowsTheRankAboveNobodyIsSilent) {

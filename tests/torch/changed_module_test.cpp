@@ -119,6 +119,29 @@ TEST_F(ChangedModuleTest, ALayerThatOneRankUnfreezesIsNamedOnTheOthers) {
   }
 }
 
+// The ranks have different operations then. All get an error that names a layer, and none waits.
+TEST_F(ChangedModuleTest, LayersThatOnlySomeRanksChangeAreNamedOnAll) {
+  if (size() == 1) GTEST_SKIP() << "on several ranks";
+  const auto change = [&](int kind) {
+    if (kind == 0 && rank() == 0) net_->put("head", 3);
+    if (kind == 1 && rank() == 0) net_->put("head", 9);
+    if (kind == 2 && rank() + 1 == size()) net_->put("adapter", 4);
+    if (kind == 3) net_->put(rank() == 0 ? "head" : "body", 2);
+  };
+  for (int kind = 0; kind < 4; ++kind) {
+    SCOPED_TRACE(kind);
+    net_ = std::make_shared<ChangingNet>();
+    const DistributedGradients gradients(*net_);
+    expect_passes();
+    change(kind);
+    const auto error = error_of<Mismatch>([&] { net_->backward(); });
+    EXPECT_THAT(error.what(), testing::HasSubstr(kind == 2   ? "'adapter.w' is on rank"
+                                                 : kind == 3 ? "'body.w(2)' is on rank"
+                                                             : "'head.w(2)' is on rank 0 only"));
+    expect_close(allreduce(values({1.0}), {.op = ReduceOp::sum}), values({1.0 * size()}));
+  }
+}
+
 TEST_F(ChangedModuleTest, AModuleMayEndBeforeItsGradients) {
   const DistributedGradients gradients(*net_);
   Tensor kept = net_->parameters().front();

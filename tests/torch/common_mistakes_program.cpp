@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 void train(std::string_view mistake) {
   ::torch::manual_seed(static_cast<std::uint64_t>(kolo::rank()));
   ::torch::nn::Linear model(4, 1);
-  if (mistake != "no_broadcast") kolo::broadcast_parameters(*model);
+  if (mistake != "no_broadcast") kolo::broadcast_parameters(*model, 0);
   kolo::DistributedOptimizer optimizer(::torch::optim::SGD(model->parameters(), 0.1), *model);
   double loss_value = 0.0;
   const int batches = mistake == "no_broadcast" ? 1 : 3 - kolo::rank();

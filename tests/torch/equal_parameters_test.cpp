@@ -2,6 +2,8 @@
 // Parameters of LibTorch that differ between the ranks: in backward passes, and on request.
 #include "support.hpp"
 
+#include <stdexcept>
+
 namespace kolo::internal::testing_support {
 namespace {
 
@@ -68,6 +70,41 @@ TEST_F(EqualParameters, OfRanksWithoutABackwardPassAreNotCompared) {
   DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
   if (rank() != 0) backward();
   EXPECT_NO_THROW(optimizer.step());
+}
+
+TEST_F(EqualParameters, OfRanksThatAllReduceInTheStepAreCompared) {
+  change_on_last();
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.0), model_->named_parameters());
+  {
+    const NoSync local = optimizer.no_sync();
+    backward();
+  }
+  expect_refused([&] { optimizer.step(); }, "1.weight", {last_});
+  const ::torch::Tensor reduced = model_[1]->as<nn::Linear>()->bias.grad().clone();
+  optimizer.step();  // the gradients are reduced, and are not reduced again
+  EXPECT_TRUE(same_bits(reduced, model_[1]->as<nn::Linear>()->bias.grad()));
+}
+
+TEST_F(EqualParameters, AreComparedInTheSecondPassIfTheFirstFails) {
+  change_on_last();
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.1), model_->named_parameters());
+  ::torch::Tensor x = ::torch::ones({2, 3}).set_requires_grad(true);
+  x.register_hook([](const ::torch::Tensor&) {
+    if (rank() == 0) throw std::runtime_error("backward fails");
+  });
+  EXPECT_ANY_THROW(model_->forward(x).sum().backward());
+  optimizer.zero_grad();
+  expect_refused([&] { backward(); }, "1.weight", {last_});
+}
+
+TEST_F(EqualParameters, ThatCannotBeReadAreLeftOut) {
+  ::torch::Tensor a = parameter({1.0});
+  ::torch::Tensor compressed = ::torch::eye(3).to_sparse_csr();
+  ::torch::Tensor freed = ::torch::ones({4});
+  freed.storage().set_nbytes(0);
+  const DistributedGradients gradients({{"a", a}, {"compressed", compressed}, {"freed", freed}});
+  a.sum().backward();
+  expect_close(a.grad(), values({1.0}));
 }
 
 TEST_F(EqualParameters, OfDistributedGradients) {

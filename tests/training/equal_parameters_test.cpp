@@ -2,6 +2,7 @@
 // Parameters that differ between the ranks: in the steps of a custom optimizer, and on request.
 #include <array>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "../session/fixture.hpp"
@@ -20,8 +21,12 @@ struct Trainer {
   std::vector<float> a = std::vector<float>(7, 1.0F), b = std::vector<float>(5, 2.0F);
   std::vector<float> of_a = std::vector<float>(7), of_b = std::vector<float>(5);
   int steps = 0;
+  bool throws = false;
 
-  std::vector<NamedTensor> parameters() { return {{"a", a}, {"b", b}}; }
+  std::vector<NamedTensor> parameters() {
+    if (throws) throw std::runtime_error("no parameters");
+    return {{"a", a}, {"b", b}};
+  }
   std::vector<NamedTensor> gradients() { return {{"a", of_a}, {"b", of_b}}; }
   void step() { ++steps; }
   void step(std::span<const Shard> /*shards*/) { ++steps; }
@@ -75,6 +80,17 @@ TEST_F(EqualParameters, DifferentOnesAreRefusedAtTheFirstStep) {
   broadcast_parameters(trainer_.parameters(), 0);
   step(optimizer);
   EXPECT_EQ(trainer_.steps, 1);
+}
+
+TEST_F(EqualParameters, ARankThatCannotReadItsOwnDoesNotHoldUpTheOthers) {
+  DistributedOptimizer optimizer(trainer_);
+  trainer_.throws = me_ == last_;
+  if (me_ == last_) {
+    EXPECT_THROW(step(optimizer), std::runtime_error);
+  } else {
+    step(optimizer);
+  }
+  expect_usable();
 }
 
 TEST_F(EqualParameters, AreComparedWithTheFirstRank) {

@@ -92,7 +92,7 @@ TEST_F(OptimizerSteps, OfARankThatLeavesInsteadOfJoiningAreCounted) {
   EXPECT_THAT(error.what(), HasSubstr("left the session: it ended its session after 2 passes that "
                                       "reduced gradients. If it has run out of data, call "
                                       "kolo::join() on all ranks after their last step"));
-  EXPECT_THAT(error.what(), testing::EndsWith("This was pass 3 of this rank"));
+  EXPECT_THAT(error.what(), testing::EndsWith("This rank has made 3 such passes"));
 }
 
 TEST_F(OptimizerSteps, OfSeveralOptimizersAndPassesMatchAfterUnevenData) {

@@ -111,8 +111,9 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 [[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
 /// Notes that an optimizer has made `passes` passes that reduced gradients since `step_epoch`
-/// changed. If this rank leaves the session while others need it, their errors state this number.
-KOLO_EXPORT void note_passes(std::int64_t passes) noexcept;
+/// changed. Returns the most that any optimizer has made. If this rank leaves the session while
+/// others need it, their errors state this number.
+KOLO_EXPORT std::int64_t note_passes(std::int64_t passes) noexcept;
 
 /// While the object lives and `for_another` is true, its thread submits for another thread, which
 /// waits for the operations. Frameworks have such threads, which may never end. Its thread does not

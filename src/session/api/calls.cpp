@@ -199,7 +199,7 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 
 std::int64_t step_epoch() noexcept { return session::step_epoch(); }
 
-void note_passes(std::int64_t passes) noexcept { session::note_passes(passes); }
+std::int64_t note_passes(std::int64_t passes) noexcept { return session::note_passes(passes); }
 
 SubmitsFor::SubmitsFor(bool for_another) noexcept
     : before_(std::exchange(session::Presence::submits_for_another(), for_another)) {}

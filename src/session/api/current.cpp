@@ -241,10 +241,11 @@ void begin_step_epoch() noexcept {
   ++current.step_epoch;
 }
 
-void note_passes(std::int64_t passes) noexcept {
+std::int64_t note_passes(std::int64_t passes) noexcept {
   std::int64_t most = current.passes;
   while (most < passes && !current.passes.compare_exchange_weak(most, passes)) {
   }
+  return std::max(most, passes);
 }
 
 std::int64_t step_epoch() noexcept { return current.step_epoch; }

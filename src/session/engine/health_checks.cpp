@@ -133,7 +133,8 @@ std::optional<Failure> HealthChecks::find_interruption() {
 /// Sends a heartbeat to the children that share no memory with this rank, if one is due. Must not
 /// be called after the negotiation has ended, because the children may be gone.
 void HealthChecks::send_heartbeats() {
-  const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(clock_.now());
+  const std::optional<negotiation::Heartbeat> heartbeat =
+      heartbeat_.next(clock_.now(), clock_.real());
   if (!heartbeat) return;
   for (const int child : far_children_)
     links_.transport().send(child, negotiation::encode(session_, *heartbeat));

@@ -27,10 +27,11 @@ class HeartbeatMonitor {
         received_at_(now),
         reported_at_(now) {}
 
-  /// The heartbeat to send to the children, if one is due.
-  [[nodiscard]] std::optional<negotiation::Heartbeat> next(TimePoint now) {
-    if (now < next_) return std::nullopt;
-    next_ = now + interval_;
+  /// The heartbeat to send to the children, if one is due. `real` is the time of the steady clock:
+  /// the children do not leave out the pauses of this process.
+  [[nodiscard]] std::optional<negotiation::Heartbeat> next(TimePoint now, TimePoint real) {
+    if (real < next_) return std::nullopt;
+    next_ = real + interval_;
     const std::optional<Silence> above = silence(now);
     return negotiation::Heartbeat{above ? above->rank : -1, interval_};
   }
@@ -71,7 +72,7 @@ class HeartbeatMonitor {
 
   int parent_;
   std::chrono::nanoseconds interval_;
-  TimePoint next_;
+  TimePoint next_;  // of the steady clock
   negotiation::Heartbeat received_{};
   TimePoint received_at_;
   TimePoint reported_at_;  // the time of the last change of `received_.unresponsive_ancestor`

@@ -83,7 +83,9 @@ void ProgressEngine::read_clock() {
   const std::chrono::nanoseconds pause = clock_.advance(std::chrono::steady_clock::now());
   negotiator_.set_time(clock_.now());
   transport_.set_time(clock_.now(), pause);
-  if (pause.count() > 0) checks_.board().begin_anew(clock_.real());
+  // A short pause makes no rank look silent. To begin anew after each would hide a rank that hangs
+  // from one that is often delayed.
+  if (pause >= std::chrono::seconds(1)) checks_.board().begin_anew(clock_.real());
 }
 
 bool ProgressEngine::receive() {

@@ -40,7 +40,8 @@ class BackwardCall : public c10::DebugInfoBase {
   /// The call that this thread works for. Throws InvalidArgument if LibTorch has not reported it.
   static BackwardCall& current();
 
-  /// Adds a pass, which then ends with this call. Thread-safe.
+  /// Adds a pass, which then ends with this call. Throws InvalidArgument if the call has ended.
+  /// Thread-safe.
   void add(std::weak_ptr<BackwardPart> part);
   /// True on the thread that has called backward(), and false on LibTorch's own threads.
   [[nodiscard]] bool is_callers_thread() const { return caller_ == std::this_thread::get_id(); }

@@ -47,6 +47,11 @@ std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
   return known_slots;
 }
 
+std::size_t GradientReducer::State::adopt_between_passes(const Groups& optimizer_groups) {
+  const std::lock_guard lock(hooks);
+  return adopt(optimizer_groups);
+}
+
 std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch::Tensor& tensor) {
   const std::string name = unused_name(wanted);
   const auto group = group_numbers.find(name);
@@ -196,17 +201,27 @@ void GradientReducer::State::find_named(const Groups& optimizer_groups) {
                       : listed_groups(options.groups, resolve, storage.subject());
 }
 
+bool GradientReducer::State::is_compared(const Parameter& parameter) const {
+  return !parameter.replaced && !uncompared.contains(parameter.name);
+}
+
+std::size_t GradientReducer::State::count_compared() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      storage.parameters(), [this](const Parameter& parameter) { return is_compared(parameter); }));
+}
+
+// To read GPU memory, a pass would have to wait for the GPU.
 std::vector<ParameterHash> GradientReducer::State::hash_parameters() const {
   std::vector<ParameterHash> hashes;
   for (const Parameter& parameter : storage.parameters())
-    if (!parameter.replaced && !uncompared.contains(parameter.name))
-      // To read GPU memory, a pass would have to wait for the GPU.
-      hashes.push_back({parameter.name, parameter.tensor.is_cpu() ? hash_of(parameter.tensor) : 0});
+    if (is_compared(parameter))
+      hashes.push_back(
+          {parameter.name, is_readable(parameter.tensor) ? hash_of(parameter.tensor) : 0});
   return hashes;
 }
 
 void GradientReducer::State::agree() {
-  reducer.compare([this] { return hash_parameters(); });
+  reducer.compare([this] { return count_compared(); }, [this] { return hash_parameters(); });
   std::vector<Item> items;
   for (const Parameter& parameter : storage.parameters()) {
     std::string description = describe(parameter.tensor);
@@ -258,11 +273,12 @@ void GradientReducer::synchronize(const Groups& groups) {
   // Parameters may have been added since the last step. Passes do not reduce them, so the reduction
   // on a rank without a pass must not either: all ranks reduce them afterwards.
   state_->synchronize();
-  state_->reduce_added(state_->adopt(groups));
+  state_->reduce_added(state_->adopt_between_passes(groups));
 }
 
 void GradientReducer::synchronize() {
   state_->synchronize();
+  const std::lock_guard lock(state_->hooks);
   state_->follow_module();
 }
 
@@ -279,28 +295,28 @@ void GradientReducer::end_step() {
 
 void GradientReducer::skip(const Groups& groups) {
   state_->synchronize(/*skips=*/true);
-  state_->reduce_added(state_->adopt(groups));
+  state_->reduce_added(state_->adopt_between_passes(groups));
   state_->reducer.forget_passes();
   state_->forget_reductions_elsewhere();
 }
 
 void GradientReducer::discard(const Groups& groups) {
   state_->forget_passes();
-  state_->adopt(groups);
+  state_->adopt_between_passes(groups);
   state_->forget_reductions_elsewhere();
 }
 
 void GradientReducer::begin_evaluations(const Groups& groups) {
   state_->reducer.settle();
   state_->reducer.forget_passes();
-  state_->adopt(groups);
+  state_->adopt_between_passes(groups);
   state_->forget_reductions_elsewhere();
 }
 
 void GradientReducer::rejoin(const Groups& groups, std::shared_ptr<TorchGradientStorage> storage) {
   require_world_to_rejoin(state_->options.process_set, state_->storage.subject());
   state_ = State::renewed(std::move(state_), groups, std::move(storage));
-  state_->adopt(groups);
+  state_->adopt_between_passes(groups);
   state_->forget_reductions_elsewhere();
   BackwardCall::watch(state_);
   state_->agree();

@@ -52,14 +52,17 @@ struct GradientReducer::State : internal::GradientListener,
   internal::GroupNumbers group_numbers;
   std::unordered_set<std::string> uncompared;  // names of parameters that may differ
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);  // NoSync
-  // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
-  // because it never runs during backward.
+  // Held by hooks, which may run on several threads, and by whoever adopts parameters. The
+  // optimizer's own thread needs no lock for the rest, because it never runs during its backward.
   std::mutex hooks;
   bool is_reducing_elsewhere = false;
 
   /// Adopts parameters that the optimizer got since the last call, and restores lost hooks. Returns
   /// the first of the new slots. All ranks must add the same parameters.
   std::size_t adopt(const Groups& optimizer_groups);
+  /// The same on the optimizer's own thread, where another thread may begin a backward pass of
+  /// another model, before which all optimizers look for changes.
+  std::size_t adopt_between_passes(const Groups& optimizer_groups);
   /// The current parameters of the optimizer, by the names of their operations.
   [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
   /// Looks at the module again, and adopts what has changed there.
@@ -100,6 +103,8 @@ struct GradientReducer::State : internal::GradientListener,
   std::size_t replace(std::size_t slot, const ::torch::Tensor& tensor);
   std::size_t list(const std::string& name, const ::torch::Tensor& tensor);
   [[nodiscard]] std::string unused_name(const std::string& wanted) const;
+  [[nodiscard]] bool is_compared(const internal::Parameter& parameter) const;
+  [[nodiscard]] std::size_t count_compared() const;
   [[nodiscard]] std::vector<internal::ParameterHash> hash_parameters() const;
   void begin_pass();
   void prepare(std::size_t slot);

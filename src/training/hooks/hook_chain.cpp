@@ -94,10 +94,7 @@ void HookChain::fail() noexcept {
   drop();
 }
 
-// Submits an allreduce with a step that no program can give. It matches no operation of another
-// rank, so all ranks get Mismatch.
 void HookChain::submit_refusal() {
-  constexpr std::int64_t no_step = -1;
   calls_.check();
   pending_.reserve(2);
   refused_ = true;

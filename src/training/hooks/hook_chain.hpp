@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -46,6 +47,10 @@ class NeedsAllreduce {};
 /// No function throws, except `start` and `refuse`. Not thread-safe.
 class HookChain {
  public:
+  /// A step that no program can give. An operation with it matches none of another rank, so all
+  /// ranks get Mismatch.
+  static constexpr std::int64_t no_step = -1;
+
   struct Calls {
     std::string bucket;  // for messages
     int rank = 0;        // this rank, in the world

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "training/parameter_hashes.hpp"
 
 namespace kolo::internal {
 
@@ -55,6 +59,7 @@ class GradientBuckets {
           {.name = group ? "(group " + std::to_string(*group) + ")" : name, .group = group});
     buckets_[bucket].slots.push_back(slot);
     bucket_of_.push_back(bucket);
+    fingerprint_ = 0;
   }
   /// Adds the next slot in the place of `slot`, which becomes a bucket of its own named `retired`.
   void replace(std::size_t slot, const std::string& retired) {
@@ -63,6 +68,17 @@ class GradientBuckets {
     bucket.first_place += bucket.slots.size();
     bucket_of_.push_back(std::exchange(bucket_of_[slot], buckets_.size()));
     buckets_.push_back({.name = retired, .slots = {slot}});
+    fingerprint_ = 0;
+  }
+
+  /// A number of 31 bits above 0 that almost certainly differs between ranks whose buckets have
+  /// different names.
+  [[nodiscard]] std::int32_t fingerprint() const {
+    if (fingerprint_ != 0) return fingerprint_;
+    std::string names;
+    for (const Bucket& bucket : buckets_) names += bucket.name + '\n';
+    fingerprint_ = number_of(hash_of(std::as_bytes(std::span(names))));
+    return fingerprint_;
   }
 
   [[nodiscard]] std::size_t slots() const { return bucket_of_.size(); }
@@ -76,6 +92,7 @@ class GradientBuckets {
   std::vector<Bucket> buckets_{};
   std::vector<std::size_t> bucket_of_{};                       // by slot
   std::vector<std::optional<std::size_t>> bucket_of_group_{};  // nothing for a group without slots
+  mutable std::int32_t fingerprint_ = 0;                       // 0: not computed since a change
 };
 
 }  // namespace kolo::internal

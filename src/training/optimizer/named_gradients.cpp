@@ -62,7 +62,8 @@ void NamedGradientReducer::State::compare_parameters() {
     if (std::ranges::find(listed, name, &NamedTensor::name) == listed.end())
       throw InvalidArgument(
           fmt::format("{}: compare.except: there is no parameter '{}'", subject(), name), name);
-  reducer.compare([this] {
+  const auto count = [size = listed.size() - compare.except.size()] { return size; };
+  reducer.compare(count, [this] {
     Gradients all = parameters();
     std::erase_if(all, [this](const NamedTensor& parameter) {
       return std::ranges::find(options.compare.except, parameter.name) !=

@@ -3,28 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "training/hooks/hook_chain.hpp"
 #include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 
-void PassReducer::attempt(const std::function<void()>& action) noexcept {
+void PassReducer::attempt(const std::function<void()>& action, std::exception_ptr& error) noexcept {
   try {
     action();
   } catch (...) {
-    if (!error_) error_ = std::current_exception();
+    if (!error) error = std::current_exception();
   }
 }
 
 void PassReducer::rethrow() {
-  if (!error_) return;
+  const std::exception_ptr comparison = std::exchange(comparison_error_, nullptr);
+  const std::exception_ptr first = error_ ? std::exchange(error_, nullptr) : comparison;
+  if (!first) return;
   try {
-    std::rethrow_exception(std::exchange(error_, nullptr));
+    std::rethrow_exception(first);
   } catch (const PeerLeft& error) {
-    // A rank that has left too early tells how many passes it has made.
-    throw PeerLeft(fmt::format("{}. This was pass {} of this rank", error.what(), step_.passes()),
+    // A rank that has left too early tells how many passes its optimizers have made.
+    throw PeerLeft(fmt::format("{}. This rank has made {} such passes", error.what(),
+                               detail::note_passes(step_.passes())),
                    error.tensor(), error.ranks());
   }
 }
@@ -44,15 +49,24 @@ void PassReducer::end_pass() {
 void PassReducer::end_together(const std::vector<PassReducer*>& passes) noexcept {
   for (PassReducer* const pass : passes) pass->submit_summary();
   std::vector<PassReducer*> awaited = passes;
+  std::vector<PassReducer*> differing;
   while (!awaited.empty()) {
     const bool all = !await_any_summary(awaited);
-    std::erase_if(awaited, [all](PassReducer* pass) {
+    std::erase_if(awaited, [&](PassReducer* pass) {
       const detail::FutureBase* const summary = pass->summary_.future();
       if (!all && summary != nullptr && !summary->ready()) return false;
-      pass->submit_missing();
+      pass->learn_summary();
+      if (pass->differs_) {
+        differing.push_back(pass);
+      } else {
+        pass->submit_missing();
+      }
       return true;
     });
   }
+  // These wait for the other ranks, in an order that is the same on all.
+  std::ranges::sort(differing, {}, &PassReducer::number_);
+  for (PassReducer* const pass : differing) pass->submit_missing();
   // In each round, all passes submit the next operation of their hooks before any waits for one.
   const auto is_active = [](const PassReducer* pass) { return pass->active(); };
   for (int operations = 2; std::ranges::any_of(passes, is_active); ++operations)
@@ -80,13 +94,12 @@ bool PassReducer::await_any_summary(const std::vector<PassReducer*>& passes) noe
 void PassReducer::fill_summary() {
   storage_.prepare_end();
   const std::vector<Bucket>& buckets = buckets_.all();
-  take_hashes();
-  std::vector<std::int32_t> hashes;
-  if (!hashes_.empty()) hashes = encode(hashes_, options_.process_set);
-  // A rank without a backward pass abstains with zeros: another optimizer may have stepped since
-  // the other ranks' passes.
-  if (!counts_) std::ranges::fill(hashes, 0);
-  summary_.reset(buckets.size(), slots(), hooks_.are_used(), std::move(hashes));
+  std::vector<std::int32_t> hashes = take_hashes();
+  // Ranks with a backward pass are not compared with ranks without: there, another optimizer may
+  // have stepped since.
+  const std::vector<std::int32_t> absent(hashes.size(), 0);
+  hashes.insert(counts_ ? hashes.end() : hashes.begin(), absent.begin(), absent.end());
+  summary_.reset(buckets_, hooks_.are_used(), hashes);
   if (failed_) {
     summary_.failure() = mark_of_this_rank(options_.process_set);
     hooks_.count_refused(summary_.refused());
@@ -122,15 +135,17 @@ void PassReducer::take_summary() {
   try {
     summary_.wait();
   } catch (const Mismatch&) {
-    // The summary has met the end of another rank's step (`ends_steps_together`). That rank waits
-    // for this one in its next pass, so the summary is submitted again, and the error kept.
-    if (!storage_.ends_steps_together()) throw;
+    differs_ = !storage_.ends_steps_together();
+    if (differs_) throw;
+    // The summary has met the end of another rank's step. That rank waits for this one in its next
+    // pass, so the summary is submitted again, and the error kept.
     if (!error_) error_ = std::current_exception();
     fill_summary();
     call_summary();
     summary_.wait();
   }
-  if (failed_) return;
+  differs_ = summary_.tells_different_buckets();
+  if (failed_ || differs_) return;
   if (!summary_.tells_failure()) return require_equal(summary_.hashes());
   const int rank = marked_rank(options_.process_set, summary_.failure());
   throw BackwardFailed(
@@ -157,9 +172,13 @@ void PassReducer::refuse_frozen(Bucket& bucket) {
   });
 }
 
+void PassReducer::learn_summary() noexcept {
+  if (summary_.future() != nullptr) attempt([&] { take_summary(); });
+}
+
 void PassReducer::submit_missing() noexcept {
-  if (summary_.is_submitted() && !summary_.is_agreed()) attempt([&] { take_summary(); });
-  const bool unknown = agrees_ && is_member_ && !summary_.is_agreed();
+  learn_summary();
+  const bool unknown = agrees_ && is_member_ && !knows_rounds();
   for (std::size_t slot = 0; slot < slots() && !unknown; ++slot)
     storage_.expect(slot, summary_.contents()[slot]);
   for (std::size_t i = 0; i < buckets_.all().size(); ++i) {
@@ -175,33 +194,96 @@ void PassReducer::submit_missing() noexcept {
       if (bucket.rounds == before) break;
     }
   }
+  if (differs_) attempt([&] { refuse_unknown(); });
 }
 
-// The comparison depends on the number of the pass, so all ranks make it in the same passes.
-void PassReducer::take_hashes() {
+// A module has changed on some ranks only, or the ranks are in different passes. Operations that
+// only some ranks have would wait for the others for ever. So the ranks tell each other what they
+// have submitted, and each submits an operation that matches no other in the place of what it does
+// not have. All get Mismatch for it.
+void PassReducer::refuse_unknown() {
+  std::vector<Item> mine{{"", ""}};  // ranks that have joined have no item
+  for (const PendingReduction& pending : pending_)
+    mine.push_back({pending.name, buckets_.of(pending.slots.front()).name});
+  const std::vector<std::vector<Item>> lists =
+      gather_items(fmt::format("{}(gradients)", number_), mine, options_.process_set);
+  const auto has = [](const std::vector<Item>& items, const std::string& name) {
+    return std::ranges::find(items, name, &Item::name) != items.end();
+  };
+  const auto is_partial = [&](const Item& item) {
+    return !std::ranges::all_of(
+        lists, [&](const auto& items) { return items.empty() || has(items, item.name); });
+  };
+  std::map<std::string, std::string> partial;  // the buckets of these operations
+  for (const std::vector<Item>& list : lists)
+    for (const Item& item : list)
+      if (is_partial(item)) partial.emplace(item.name, item.description);
+  if (partial.empty()) return;
+  const auto& [operation, bucket] = *partial.begin();
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < lists.size(); ++i)
+    if (has(lists[i], operation)) ranks.push_back(options_.process_set.ranks()[i]);
+  error_ = std::make_exception_ptr(Mismatch(
+      fmt::format("{}: the gradients differ between the ranks: '{}' is on {} only. Add, replace "
+                  "and remove layers on all ranks alike, before the same pass",
+                  subject_, bucket, on_ranks(ranks)),
+      bucket, ranks));
+  for (const auto& [name, unused] : partial)
+    if (!has(mine, name)) submit_refusal(name);
+}
+
+void PassReducer::submit_refusal(const std::string& name) {
+  const TensorView view(refusal_);
+  const GroupedAllreduceOptions options{
+      .name = name, .op = ReduceOp::sum, .process_set = options_.process_set};
+  pending_.push_back({.name = name,
+                      .future = detail::call_async(
+                          detail::GroupedAllreduceCall{{&view, 1}, options, HookChain::no_step})});
+}
+
+// The comparison depends on the number of the pass, and on whether earlier summaries compared, so
+// all ranks make it in the same passes. A rank whose hashes fail abstains with zeros, because the
+// others wait for its numbers.
+std::vector<std::int32_t> PassReducer::take_hashes() {
   hashes_.clear();
-  if (!parameters_ || !is_member_ || options_.process_set.size() == 1) return;
+  if (!hash_parameters_ || !is_member_ || options_.process_set.size() == 1) return {};
   const ParameterComparison& compare = options_.compare;
   const std::int64_t pass = step_.passes();
-  const bool first = pass == 0 && compare.at_start && agreed_in_ == detail::step_epoch();
-  if (first || (compare.every > 0 && pass > 0 && pass % compare.every == 0))
-    hashes_ = parameters_();
+  const bool first = compare.at_start && !compared_ && agreed_in_ == detail::step_epoch();
+  if (!first && (compare.every == 0 || pass == 0 || pass % compare.every != 0)) return {};
+  std::vector<std::int32_t> numbers(encoded_size(count_parameters_(), options_.process_set), 0);
+  attempt(
+      [&] {
+        hashes_ = hash_parameters_();
+        numbers = encode(hashes_, options_.process_set);
+      },
+      comparison_error_);
+  return numbers;
 }
 
-void PassReducer::require_equal(std::span<const std::int32_t> maxima) const {
-  if (hashes_.empty()) return;
-  require_equal_hashes(
-      hashes_, maxima, options_.process_set, fmt::format("{}: the parameters", subject_),
-      "Call kolo::broadcast_parameters on all ranks before the first step. If parameters may "
-      "differ, name them in the option compare.except");
+// The numbers of one or two kinds of ranks, one after the other.
+void PassReducer::require_equal(std::span<const std::int32_t> maxima) {
+  if (maxima.empty()) return;
+  compared_ = true;
+  if (hashes_.empty()) return;  // this rank has an error of its own
+  const std::size_t size = encoded_size(hashes_.size(), options_.process_set);
+  attempt(
+      [&] {
+        for (; maxima.size() >= size; maxima = maxima.subspan(size))
+          require_equal_hashes(
+              hashes_, maxima.first(size), options_.process_set,
+              fmt::format("{}: the parameters", subject_),
+              "Call kolo::broadcast_parameters on all ranks before the first step. If parameters "
+              "may differ, name them in the option compare.except");
+      },
+      comparison_error_);
 }
 
 // The ranks of a custom optimizer have no summary of the pass. This is called once all gradients
 // are reduced, hence on all ranks or on none.
 void PassReducer::compare_alone() {
-  take_hashes();
-  if (hashes_.empty()) return;
-  std::vector<std::int32_t> numbers = encode(hashes_, options_.process_set);
+  std::vector<std::int32_t> numbers = take_hashes();
+  if (numbers.empty()) return;
   const TensorView view(numbers);
   const GroupedAllreduceOptions max{.name = fmt::format("{}(compare)", number_),
                                     .op = ReduceOp::max,
@@ -211,8 +293,7 @@ void PassReducer::compare_alone() {
 }
 
 bool PassReducer::reach_hooks(int operations) noexcept {
-  return hooks_.reach(operations,
-                      summary_.is_agreed() ? summary_.refused() : std::span<std::int32_t>());
+  return hooks_.reach(operations, knows_rounds() ? summary_.refused() : std::span<std::int32_t>());
 }
 
 // Runs the hooks until each has submitted this many operations. Ends the pass in two further calls
@@ -258,10 +339,11 @@ void PassReducer::finish_pending() noexcept {
   // thrown end in Mismatch on all ranks.
   attempt([&] { hooks_.take_status(); });
   for (PendingReduction& pending : pending_) attempt([&] { wait_for(pending); });
-  if (!agrees_ && !error_ && !failed_ && !step_.is_before_join()) attempt([&] { compare_alone(); });
+  if (!agrees_ && !error_ && !failed_ && !step_.is_before_join())
+    attempt([&] { compare_alone(); }, comparison_error_);
   for (std::size_t slot = 0; slot < slots(); ++slot)
     attempt([&] {
-      const bool exists = !summary_.is_agreed() || summary_.contents()[slot] > 0;
+      const bool exists = !knows_rounds() || summary_.contents()[slot] > 0;
       storage_.close(slot, exists && !failed_);
     });
   leave_pass();
@@ -274,6 +356,7 @@ void PassReducer::leave_pass() {
   completed_ = 0;
   hooks_.close();
   summary_.close();
+  differs_ = false;
   for (Bucket& bucket : buckets_.all()) bucket.rounds = 0;
   std::fill(fresh_.begin(), fresh_.end(), false);
   active_ = false;

@@ -37,6 +37,7 @@ void PassReducer::agree(const char* subject, const std::string& sharding,
                         std::vector<Item> gradients) {
   subject_ = subject;
   agreed_in_ = detail::step_epoch();
+  compared_ = false;
   number_ = agree_on_optimizer_number(options_.process_set);
   if (detail::agreements_are_deferred()) return;
   for (std::size_t slot = 0; slot < slots(); ++slot)
@@ -89,7 +90,7 @@ void PassReducer::rejoin() noexcept {
 
 void PassReducer::begin(bool reducing, bool counts) {
   settle();
-  error_ = nullptr;
+  error_ = comparison_error_ = nullptr;
   active_ = true;
   reducing_ = reducing;
   counts_ = counts;
@@ -115,6 +116,10 @@ std::string PassReducer::operation_name(const Bucket& bucket, int round) const {
   return std::to_string(number_) + bucket.name_in_round(round);
 }
 
+std::string PassReducer::hook_operation(const std::string& bucket, int operation) const {
+  return fmt::format("{}(hook {}){}", number_, operation, bucket);
+}
+
 void PassReducer::submit(Bucket& bucket) {
   std::vector<std::size_t> slots;
   for (const std::size_t slot : bucket.slots)
@@ -136,13 +141,14 @@ void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(bucket, bucket.rounds);
   std::vector<TensorView> views;
-  PendingReduction pending{.slots = slots, .round = bucket.rounds};
+  PendingReduction pending{.slots = slots, .round = bucket.rounds, .name = name};
   try {
     if (slots.size() == 1) pending.own = storage_.open_own(slots.front(), factor_, name, number);
     if (!pending.own) {
       for (const std::size_t slot : slots) views.push_back(storage_.open(slot, factor_));
       if (hooks_.handle(views)) {
         pending.chain = &begin_chain(bucket, slots, views);
+        pending.name = hook_operation(bucket.name_in_round(bucket.rounds), 1);
       } else {
         pending.future = allreduce(slots.front(), name, views);
       }
@@ -176,10 +182,7 @@ const HookChain& PassReducer::begin_chain(const Bucket& bucket,
       {.bucket = bucket.name,
        .rank = rank(),
        .process_set = options_.process_set,
-       .name_of =
-           [name, number = number_](int operation) {
-             return fmt::format("{}(hook {}){}", number, operation, name);
-           },
+       .name_of = [this, name](int operation) { return hook_operation(name, operation); },
        .check = [this] { static_cast<void>(step_.of_operation()); },
        .allreduce = [this, slot = slots.front(),
                      views](const std::string& of) { return allreduce(slot, of, views); }},

@@ -2,6 +2,7 @@
 // Reduces the gradients of one optimizer, pass by pass; knows no framework.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -63,10 +64,12 @@ class PassReducer {
   /// `retired`. To be called between passes.
   KOLO_EXPORT void replace(std::size_t slot, const std::string& retired);
   [[nodiscard]] std::size_t slots() const { return buckets_.slots(); }
-  /// Lets the ranks compare their parameters (`ParameterComparison`). `parameters` is called at the
-  /// end of a pass that compares, and returns the same names on all ranks.
-  void compare(std::function<std::vector<ParameterHash>()> parameters) {
-    parameters_ = std::move(parameters);
+  /// Lets the ranks compare their parameters (`ParameterComparison`). `hash` is called at the end
+  /// of a pass that compares, and returns the same names on all ranks. `count` is their number.
+  void compare(std::function<std::size_t()> count,
+               std::function<std::vector<ParameterHash>()> hash) {
+    count_parameters_ = std::move(count);
+    hash_parameters_ = std::move(hash);
   }
 
   /// The number of backward passes of this step that have ended.
@@ -97,6 +100,7 @@ class PassReducer {
   /// rank. `counts`: it is a backward pass, and not a reduction of gradients that earlier passes
   /// have left. First ends a pass that failed.
   KOLO_EXPORT void begin(bool reducing, bool counts = true);
+  /// May be called while another thread ends the pass.
   [[nodiscard]] bool active() const { return active_ && !failed_; }
   [[nodiscard]] bool reducing() const { return reducing_; }
   /// Sets the factor by which gradients are multiplied before they are submitted, and the prescale
@@ -114,7 +118,7 @@ class PassReducer {
   KOLO_EXPORT static void end_together(const std::vector<PassReducer*>& passes) noexcept;
   /// Waits for the operations of a pass all of whose buckets are submitted, and ends it.
   KOLO_EXPORT void finish() noexcept;
-  /// Throws the first error of the pass.
+  /// Throws the first error of the pass, or that of the comparison of parameters.
   KOLO_EXPORT void rethrow();
   /// Ends a pass, and throws its first error. A pass without reduction is only counted.
   KOLO_EXPORT void end_pass();
@@ -135,6 +139,7 @@ class PassReducer {
   struct PendingReduction {
     std::vector<std::size_t> slots{};
     int round = 0;
+    std::string name{};  // of its first operation
     std::unique_ptr<OwnReduction> own{};
     const HookChain* chain = nullptr;
     Future<void> future{};
@@ -142,6 +147,7 @@ class PassReducer {
 
   [[nodiscard]] bool is_complete(const Bucket& bucket) const;
   [[nodiscard]] std::string operation_name(const Bucket& bucket, int round) const;
+  [[nodiscard]] std::string hook_operation(const std::string& bucket, int operation) const;
   void submit(Bucket& bucket);
   void submit_slots(const Bucket& bucket, const std::vector<std::size_t>& slots);
   [[nodiscard]] Future<void> allreduce(std::size_t slot, const std::string& name,
@@ -154,10 +160,14 @@ class PassReducer {
   void submit_summary() noexcept;
   void fill_summary();
   void call_summary();
+  void learn_summary() noexcept;
   void take_summary();
-  void take_hashes();
-  void require_equal(std::span<const std::int32_t> maxima) const;
+  [[nodiscard]] bool knows_rounds() const { return summary_.is_agreed() && !differs_; }
+  [[nodiscard]] std::vector<std::int32_t> take_hashes();
+  void require_equal(std::span<const std::int32_t> maxima);
   void compare_alone();
+  void refuse_unknown();
+  void submit_refusal(const std::string& name);
   static bool await_any_summary(const std::vector<PassReducer*>& passes) noexcept;
   void submit_missing() noexcept;
   void refuse_frozen(Bucket& bucket);
@@ -167,7 +177,8 @@ class PassReducer {
   static void wait_for(PendingReduction& pending);
   void finish_pending() noexcept;
   void leave_pass();
-  void attempt(const std::function<void()>& action) noexcept;
+  void attempt(const std::function<void()>& action) noexcept { attempt(action, error_); }
+  static void attempt(const std::function<void()>& action, std::exception_ptr& error) noexcept;
 
   GradientStorage& storage_;
   DistributedOptimizerOptions options_;
@@ -185,13 +196,18 @@ class PassReducer {
   int local_passes_ = 0;  // since the last pass that reduced
   bool reduced_ = false;  // a pass of this step reduced
   std::int64_t reductions_ = 0;
-  bool active_ = false;
+  std::atomic<bool> active_ = false;
   bool reducing_ = false;
-  bool counts_ = false;         // `passes_` includes this pass
-  bool failed_ = false;         // this pass has failed on this rank
-  std::exception_ptr error_{};  // the first error of this pass
-  std::function<std::vector<ParameterHash>()> parameters_{};
-  std::vector<ParameterHash> hashes_{};  // of this pass, if it compares
+  bool counts_ = false;               // `passes_` includes this pass
+  std::atomic<bool> failed_ = false;  // this pass has failed on this rank
+  std::exception_ptr error_{};        // the first error of this pass
+  bool differs_ = false;  // the ranks have different buckets, or are in different passes
+  std::function<std::size_t()> count_parameters_{};
+  std::function<std::vector<ParameterHash>()> hash_parameters_{};
+  bool compared_ = false;                  // a pass has compared parameters since `agree`
+  std::vector<ParameterHash> hashes_{};    // of this pass, if it compares
+  std::exception_ptr comparison_error_{};  // of this pass, whose gradients are reduced
+  float refusal_ = 0.0F;                   // the memory of operations that match no other
   PassSummary summary_{};
   PassHooks hooks_;
   std::vector<PendingReduction> pending_{};  // in this pass

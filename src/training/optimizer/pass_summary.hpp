@@ -11,6 +11,7 @@
 
 #include "kolo/collectives.hpp"
 #include "kolo/process_set.hpp"
+#include "training/optimizer/gradient_buckets.hpp"
 
 namespace kolo::internal {
 
@@ -29,30 +30,39 @@ namespace kolo::internal {
 /// The allreduce carries all fields in the order in which they are declared here.
 class PassSummary {
  public:
-  /// Resizes the fields, and fills all but `hashes` with 0. `refused` is empty unless a hook is in
-  /// use.
-  void reset(std::size_t buckets, std::size_t slots, bool has_hook,
-             std::span<const std::int32_t> hashes) {
-    buckets_ = buckets;
-    slots_ = slots;
-    refused_ = has_hook ? buckets : 0;
-    numbers_.assign(1 + buckets + slots + refused_, 0);
+  /// Resizes the fields, and fills all but `hashes` and the fingerprint with 0. `refused` is empty
+  /// unless a hook is in use.
+  void reset(const GradientBuckets& buckets, bool has_hook, std::span<const std::int32_t> hashes) {
+    buckets_ = buckets.all().size();
+    slots_ = buckets.slots();
+    refused_ = has_hook ? buckets_ : 0;
+    numbers_.assign(head + buckets_ + slots_ + refused_, 0);
+    numbers_[1] = buckets.fingerprint();
+    numbers_[2] = sum_of_complements - buckets.fingerprint();
     numbers_.insert(numbers_.end(), hashes.begin(), hashes.end());
   }
 
   /// The mark of this rank if its backward has thrown.
   [[nodiscard]] std::int32_t& failure() { return numbers_[0]; }
+  /// True if the ranks agree, and their buckets have different names. The further fields then mean
+  /// nothing.
+  [[nodiscard]] bool tells_different_buckets() const {
+    return is_agreed() && numbers_[1] != sum_of_complements - numbers_[2];
+  }
   /// For each bucket, the number of rounds that this rank has submitted or will submit: 0, 1 or 2.
-  [[nodiscard]] std::span<std::int32_t> rounds() { return field(1, buckets_); }
+  [[nodiscard]] std::span<std::int32_t> rounds() { return field(head, buckets_); }
   /// For each slot, `GradientStorage::content`.
-  [[nodiscard]] std::span<std::int32_t> contents() { return field(1 + buckets_, slots_); }
+  [[nodiscard]] std::span<std::int32_t> contents() { return field(head + buckets_, slots_); }
   /// For each bucket, the number of operations that the hook has submitted for the first round, if
   /// backward has thrown on this rank. The last of these is a refusal, which ends the hooks of the
   /// other ranks.
-  [[nodiscard]] std::span<std::int32_t> refused() { return field(1 + buckets_ + slots_, refused_); }
-  /// The hashes of this rank's parameters (`encode`), in a pass that compares them.
+  [[nodiscard]] std::span<std::int32_t> refused() {
+    return field(head + buckets_ + slots_, refused_);
+  }
+  /// In a pass that compares parameters, their hashes (`encode`) on ranks with a backward pass, and
+  /// then as many on ranks without. A rank leaves the other half 0.
   [[nodiscard]] std::span<std::int32_t> hashes() {
-    const std::size_t begin = 1 + buckets_ + slots_ + refused_;
+    const std::size_t begin = head + buckets_ + slots_ + refused_;
     return field(begin, numbers_.size() - begin);
   }
 
@@ -86,6 +96,7 @@ class PassSummary {
 
  private:
   enum class State : std::uint8_t { open, submitted, agreed };
+  static constexpr std::size_t head = 3;  // the failure, the fingerprint and its complement
 
   [[nodiscard]] std::span<std::int32_t> field(std::size_t begin, std::size_t size) {
     return std::span(numbers_).subspan(begin, size);
