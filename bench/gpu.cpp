@@ -215,8 +215,10 @@ void compare_allreduces(Gpu& gpu, int device) {
     const kolo::ConstTensorView input(static_cast<const void*>(from), shape, kolo::DType::f32,
                                       place);
     const kolo::TensorView output(static_cast<void*>(to), shape, kolo::DType::f32, place);
-    const double ours = time_on_host(
-        [&] { kolo::allreduce(input, output, {.name = "x", .op = kolo::ReduceOp::sum}); });
+    const double ours = time_on_host([&] {
+      kolo::allreduce(input, output, {.name = "x", .op = kolo::ReduceOp::sum});
+      check(cudaStreamSynchronize(nullptr));  // the current stream waits for the result
+    });
     fmt::print("allreduce of {:>9} B   bare {:8.1f} us   Kolo {:8.1f} us\n", bytes, bare, ours);
     check(cudaFree(from));
     check(cudaFree(to));

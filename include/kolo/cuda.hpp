@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "kolo/export.hpp"
@@ -15,11 +16,15 @@ namespace kolo {
 
 /// Sets the calling thread's current stream during its lifetime. `stream` is a `cudaStream_t` and
 /// must outlive the calls made in the scope. Scopes nest; outside all of them the current stream is
-/// the legacy default stream.
+/// LibTorch's current stream in a program with kolo::torch for CUDA, else the legacy default
+/// stream.
 ///
 /// A collective may be called before the GPU has computed its tensors: on the GPU, Kolo waits for
-/// all work queued on the current stream before the call. Results are complete when the operation
-/// is done, so no stream needs to wait for them.
+/// all work queued on the current stream before the call. A synchronous call, `Future::get` and
+/// `Future::wait` return when the operation is queued on the GPU, and make the current stream wait
+/// for it there: later work on that stream finds the results and may reuse the memory. Other
+/// streams, and the host, must wait for that stream, or call `Future::synchronize` or
+/// `synchronize`.
 ///
 /// While Kolo calls an allocator for GPU memory, on any thread, the current stream is the stream on
 /// which Kolo will write the memory. No other stream may still use that memory.
@@ -30,12 +35,18 @@ class [[nodiscard]] CudaStreamScope {
   CudaStreamScope(const CudaStreamScope&) = delete;
   CudaStreamScope& operator=(const CudaStreamScope&) = delete;
 
-  /// This thread's current stream.
+  /// The stream of this thread's innermost scope; the legacy default stream outside all of them.
   [[nodiscard]] KOLO_EXPORT static CUstream_st* current() noexcept;
 
  private:
-  CUstream_st* before_;
+  std::optional<CUstream_st*> before_;
 };
+
+/// Blocks the host until the GPU has finished all operations of this rank that were queued there.
+/// Throws the error of the first that failed there in this session. Returns at once without a
+/// session or a GPU tensor. Operations that no call has waited for may not be queued yet.
+/// Thread-safe.
+KOLO_EXPORT void synchronize();
 
 /// A GPU, for programs that allocate GPU memory without a framework. Cheap to copy; thread-safe.
 class CudaDevice {
@@ -51,8 +62,9 @@ class CudaDevice {
   /// frees it. Throws BackendError.
   [[nodiscard]] KOLO_EXPORT std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
 
-  /// Copies between this GPU and the host, and returns when the copy is done. Does not wait for the
-  /// program's streams. Throws BackendError.
+  /// Copies between this GPU and the host after the work on the thread's current stream, and
+  /// returns when the copy is done. Throws BackendError; InvalidArgument while that stream is being
+  /// captured into a graph.
   KOLO_EXPORT void copy_to_device(void* to, const void* from, std::size_t bytes) const;
   KOLO_EXPORT void copy_to_host(void* to, const void* from, std::size_t bytes) const;
 
@@ -64,4 +76,18 @@ class CudaDevice {
   std::shared_ptr<State> state_;
 };
 
+namespace detail {
+
+/// A thread's current stream. `lasts`: it is never destroyed.
+struct StreamInUse {
+  CUstream_st* handle;
+  bool lasts;
+};
+[[nodiscard]] KOLO_EXPORT StreamInUse stream_in_use(int device);
+
+/// Called once by kolo::torch: outside all scopes, `current(device)` is the current stream. It is
+/// never destroyed.
+KOLO_EXPORT void set_framework_stream(CUstream_st* (*current)(int device)) noexcept;
+
+}  // namespace detail
 }  // namespace kolo

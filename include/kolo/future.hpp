@@ -32,7 +32,15 @@ class FutureBase {
   /// Blocks until the operation is done. If it failed, every call throws the operation's error.
   /// While waiting, the calling thread does the session's work. Throws InvalidArgument if the
   /// future is not valid.
+  ///
+  /// An operation on GPU tensors is done once it is queued on the GPU; the current stream, and the
+  /// stream of the submission if it is LibTorch's, then wait there for the results. See
+  /// `CudaStreamScope`, `synchronize` and the setting `gpu_blocking_wait`.
   KOLO_EXPORT void wait();
+
+  /// Blocks like `wait`, and then until the GPU has computed the results. Throws also an error that
+  /// the operation met there.
+  KOLO_EXPORT void synchronize();
 
   /// Blocks like `wait`, but at most for `timeout`. Returns true if the operation is done.
   KOLO_EXPORT bool wait_for(std::chrono::duration<double> timeout);
@@ -46,6 +54,10 @@ class FutureBase {
   /// session.
   KOLO_EXPORT static void wait_for_any(std::span<const FutureBase* const> futures);
 
+  /// True once `synchronize` would not block: the operation no longer uses its memory, on the GPU
+  /// either. Throws as `ready`.
+  [[nodiscard]] KOLO_EXPORT bool finished() const;
+
  protected:
   KOLO_EXPORT ~FutureBase();
 
@@ -54,6 +66,7 @@ class FutureBase {
   KOLO_EXPORT bool abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
+  bool in_order_ = false;  // streams wait for the results
   // The number of uncaught exceptions at construction. If it is larger later, the stack unwinds.
   int exceptions_at_start_ = 0;
 };

@@ -41,6 +41,12 @@ struct SessionOptions {
   std::optional<std::string> gpu_operations{};
   /// Timeout for creating an NCCL communicator. Default 5 minutes.
   std::optional<std::chrono::duration<double>> nccl_timeout{};
+  /// Waits for operations on GPU tensors block the host until the GPU is done, instead of making
+  /// the current stream wait. Default off.
+  std::optional<bool> gpu_blocking_wait{};
+  /// Maximum size in bytes of the GPU tensors that NCCL has been given and the GPU has not
+  /// finished; a thread that submits more waits. Default 1 GiB.
+  std::optional<std::int64_t> gpu_in_flight{};
   /// Number of recent events that each rank keeps and writes to a flight record if something fails.
   /// 0: none. Default 4096.
   std::optional<std::int64_t> flight_recorder{};

@@ -16,8 +16,9 @@
 #include "kolo/types.hpp"
 
 namespace kolo::internal::backend::gpu {
+class Completion;
 class ReadyMark;
-}
+}  // namespace kolo::internal::backend::gpu
 
 namespace kolo::internal::backend {
 
@@ -44,8 +45,8 @@ struct BatchTensor {
 
 /// `kind` has the properties that all tensors share; its own tensors are not used. All ranks list
 /// the tensors in the same order; they differ only in addresses, in the `rows` of allgathers and in
-/// `counts`. The tensors of a batch may have different dtypes. A BatchTensor and the memory that it
-/// points to live until the execution is done.
+/// `counts`. The tensors of a batch may have different dtypes. A BatchTensor lives until the
+/// execution is launched or done, the memory that it points to until it is done.
 struct Batch {
   Descriptor kind;
   std::vector<const BatchTensor*> tensors;
@@ -93,9 +94,10 @@ class PhaseTimer {
   PhaseObserver::TimePoint begin_{};
 };
 
-/// The result of a step: no progress, since this rank waits for others; some progress; or
+/// The result of a step: no progress, since this rank waits for others; some progress; all work is
+/// queued on the GPU, which does it after the work of the streams that computed the tensors; or
 /// completion.
-enum class Progress : std::uint8_t { waiting, moved, done };
+enum class Progress : std::uint8_t { waiting, moved, launched, done };
 
 /// The ranks that a running batch waits for, and their next action: "to deposit piece 3". No ranks
 /// means that they are not known.
@@ -111,11 +113,15 @@ class Execution {
   virtual ~Execution() = default;
 
   /// Does at most about 200 us of work. After `done` the tensors hold the result, and `step` must
-  /// not be called again. Throws BackendError.
+  /// not be called again. After `launched`, which comes at most once, the execution no longer uses
+  /// the BatchTensors, but their memory until `done`. Throws BackendError.
   [[nodiscard]] virtual Progress step() = 0;
 
   /// The current wait, as reports describe it. Called between two steps.
   [[nodiscard]] virtual Awaited waits_for() const { return {}; }
+
+  /// The end of the work on the GPU. Valid after `launched`.
+  [[nodiscard]] virtual std::shared_ptr<gpu::Completion> completion() const { return nullptr; }
 };
 
 /// Executes the batches of one rank. Any two ranks start the batches that they share in the same

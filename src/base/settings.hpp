@@ -49,6 +49,8 @@ struct Settings {
   std::string fabric_provider = "tcp";
   GpuOperations gpu_operations = GpuOperations::automatic;
   std::chrono::nanoseconds nccl_timeout = std::chrono::minutes(5);
+  bool gpu_blocking_wait = false;
+  std::int64_t gpu_in_flight = std::int64_t{1} << 30;
   std::int64_t flight_recorder = 4096;
   std::string flight_recorder_dir = ".";
   int flight_recorder_signal = 0;
@@ -168,6 +170,14 @@ inline constexpr auto settings_table = std::to_array<Setting>({
     {.name = "nccl_timeout",
      .type = SecondsSetting{&SessionOptions::nccl_timeout, &Settings::nccl_timeout},
      .meaning = "Timeout for creating an NCCL communicator; the operation then fails."},
+    {.name = "gpu_blocking_wait",
+     .type = SwitchSetting{&SessionOptions::gpu_blocking_wait, &Settings::gpu_blocking_wait},
+     .meaning = "Makes every wait for an operation on GPU tensors block the host until the GPU is "
+                "done, instead of making the current stream wait ([which](gpu.md#stream-order))."},
+    {.name = "gpu_in_flight",
+     .type = CountSetting{&SessionOptions::gpu_in_flight, &Settings::gpu_in_flight, "bytes"},
+     .meaning = "Maximum size of the GPU tensors whose batches NCCL has been given and the GPU has "
+                "not finished. A thread that submits more waits."},
     {.name = "flight_recorder",
      .type = CountSetting{&SessionOptions::flight_recorder, &Settings::flight_recorder, "events",
                           1 << 24},

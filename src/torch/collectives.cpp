@@ -9,7 +9,6 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo {
@@ -78,7 +77,6 @@ Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>*
   const Tensor source = source_of(tensor, options.name);
   auto received = std::make_unique<Received>();
   const Allocator allocate = detail::noting(received->splits, rows_like(source, received->output));
-  const StreamOf stream(source);
   return call_async(detail::AlltoallCall{view_of(source), splits, allocate, options},
                     std::move(received));
 }
@@ -87,14 +85,12 @@ Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>*
 
 void allreduce_(const Tensor& tensor, const AllreduceOptions& options) {
   const Tensor image = image_of(tensor, options.name);
-  const StreamOf stream(image);
   allreduce(view_of(image), options);
   put_back(image, tensor);
 }
 
 Future<Tensor> allreduce_async_(const Tensor& tensor, const AllreduceOptions& options) {
   const TensorView view = view_without_gaps(tensor, options.name);
-  const StreamOf stream(tensor);
   return call_async(detail::AllreduceCall{view, view, options}, std::make_unique<Tensor>(tensor));
 }
 
@@ -109,7 +105,6 @@ void grouped_allreduce_(const Tensors& tensors, const GroupedAllreduceOptions& o
     images.push_back(image_of(tensor, options.name));
     views.push_back(view_of(images.back()));
   }
-  const StreamOf stream(images);
   call(detail::GroupedAllreduceCall{views, options});
   for (std::size_t i = 0; i < tensors.size(); ++i) put_back(images[i], tensors[i]);
 }
@@ -118,7 +113,6 @@ Future<Tensors> grouped_allreduce_async_(const Tensors& tensors,
                                          const GroupedAllreduceOptions& options) {
   std::vector<TensorView> views;
   for (const Tensor& tensor : tensors) views.push_back(view_without_gaps(tensor, options.name));
-  const StreamOf stream(tensors);
   return call_async(detail::GroupedAllreduceCall{views, options},
                     std::make_unique<Tensors>(tensors));
 }
@@ -135,28 +129,24 @@ Future<Tensor> allgather_async(const Tensor& tensor, const AllgatherOptions& opt
   auto result = std::make_unique<Tensor>();
   const ConstTensorView view = view_of(source);
   const Allocator allocate = rows_like(source, *result);
-  const StreamOf stream(source);
   return call_async(detail::AllgatherCall{{&view, 1}, {&allocate, 1}, options}, std::move(result));
 }
 
 Future<Tensors> grouped_allgather_async(const Tensors& tensors, const AllgatherOptions& options) {
   auto results = std::make_unique<Tensors>(tensors.size());
   const auto group = gather_group(tensors, *results, options.name);
-  const StreamOf stream(tensors);
   return call_async(detail::AllgatherCall{group.sources, group.allocators, options},
                     std::move(results));
 }
 
 void broadcast_(const Tensor& tensor, int root, const BroadcastOptions& options) {
   const Tensor image = image_of(tensor, options.name);
-  const StreamOf stream(image);
   broadcast(view_of(image), root, options);
   put_back(image, tensor);
 }
 
 Future<Tensor> broadcast_async_(const Tensor& tensor, int root, const BroadcastOptions& options) {
   const TensorView view = view_without_gaps(tensor, options.name);
-  const StreamOf stream(tensor);
   return call_async(detail::BroadcastCall{view, view, root, options},
                     std::make_unique<Tensor>(tensor));
 }
@@ -179,7 +169,6 @@ Future<Tensor> reducescatter_async(const Tensor& tensor, const ReducescatterOpti
   auto result = std::make_unique<Tensor>(own_rows(source, options));
   const ConstTensorView input = view_of(source);
   const TensorView output = view_of(*result);
-  const StreamOf stream(source);
   return call_async(detail::ReducescatterCall{{&input, 1}, {&output, 1}, options},
                     std::move(result));
 }
@@ -195,7 +184,6 @@ Future<Tensors> grouped_reducescatter_async(const Tensors& tensors,
     results->push_back(own_rows(source, options));
     outputs.push_back(view_of(results->back()));
   }
-  const StreamOf stream(tensors);
   return call_async(detail::ReducescatterCall{inputs, outputs, options}, std::move(results));
 }
 

@@ -18,7 +18,6 @@
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "kolo/torch/collectives.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo {
@@ -128,7 +127,6 @@ Tensor recorded_out_of_place(const Tensor& tensor, const std::string& name,
     const Tensor source = source_of(input, name);
     const Tensor result =
         at::empty_like(source, source.options().memory_format(at::MemoryFormat::Contiguous));
-    const StreamOf stream(source);
     const ConstTensorView source_view = view_of(source);
     call(make_call(source_view, view_of(result)));
     return result;
@@ -180,7 +178,6 @@ Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
   const auto forward = [&](const Tensor& input) {
     const Tensor source = source_of(input, options.name);
     Tensor result;
-    const StreamOf stream(source);
     *rows = allgather(view_of(source), rows_like(source, result), options);
     return result;
   };
@@ -191,7 +188,6 @@ Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
 Tensors grouped_allgather(const Tensors& tensors, const AllgatherOptions& options) {
   Tensors results(tensors.size());
   const auto group = gather_group(tensors, results, options.name);
-  const StreamOf stream(tensors);
   auto rows = grouped_allgather(group.sources, group.allocators, options);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const auto backward = allgather_gradient(backward_options(options, i), tensors[i].sizes().vec(),

@@ -7,8 +7,6 @@
 
 namespace kolo::internal {
 
-CUstream_st* gpu_stream(const ::torch::Device& /*gpu*/) { return nullptr; }
-
 ::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
                                       const ::torch::TensorOptions& options,
                                       CUstream_st* /*user*/) {

@@ -9,10 +9,18 @@
 #include "torch/gpu_stream.hpp"
 
 namespace kolo::internal {
+namespace {
 
-CUstream_st* gpu_stream(const ::torch::Device& gpu) {
-  return c10::cuda::getCurrentCUDAStream(gpu.index()).stream();
-}
+// In an autograd hook, the current stream is that of backward; in a callback at the end of
+// backward, that of the caller. LibTorch never destroys its streams.
+[[maybe_unused]] const bool kolo_knows_streams = [] {
+  detail::set_framework_stream([](int device) {
+    return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
+  });
+  return true;
+}();
+
+}  // namespace
 
 ::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
                                       const ::torch::TensorOptions& options, CUstream_st* user) {

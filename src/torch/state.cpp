@@ -23,7 +23,6 @@
 #include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
 #include "training/parameter_hashes.hpp"
@@ -151,7 +150,6 @@ std::vector<PackedBuffers> pack(const NamedParameters& buffers, bool fill) {
 
 void submit(std::vector<PackedBuffers>& packs, int root, const ProcessSet& set) {
   for (std::size_t i = 0; i < packs.size(); ++i) {
-    const StreamOf stream(packs[i].memory);
     packs[i].arrived = broadcast_async(
         view_of(packs[i].memory), root,
         {.name = buffers_operation + ("." + std::to_string(i)), .process_set = set});
@@ -188,7 +186,6 @@ void broadcast_parameters(const NamedParameters& tensors, int root, const Proces
     const ::torch::Tensor real = real_view(tensor);
     ParameterBroadcast& broadcast =
         broadcasts.emplace_back(ParameterBroadcast{real, real.contiguous()});
-    const StreamOf stream(broadcast.contiguous);
     broadcast.future =
         broadcast_async(view_of(broadcast.contiguous), root,
                         {.name = "kolo.broadcast_parameters." + name, .process_set = set});

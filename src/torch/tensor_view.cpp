@@ -126,7 +126,8 @@ TensorView view_of(const ::torch::Tensor& tensor) {
 Allocator rows_like(const ::torch::Tensor& tensor, ::torch::Tensor& result) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   if (sizes.empty()) sizes.push_back(1);
-  CUstream_st* const user = tensor.is_cuda() ? gpu_stream(tensor.device()) : nullptr;
+  CUstream_st* const user =
+      tensor.is_cuda() ? detail::stream_in_use(tensor.device().index()).handle : nullptr;
   return [sizes, tensor, user, &result](std::span<const std::int64_t> rows) mutable {
     sizes.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     result = tensor.is_cuda() ? empty_between_streams(sizes, tensor.options(), user)

@@ -73,7 +73,7 @@ void await(std::vector<kolo::Future<void>>& begun) {
     (void)begun.front().wait_for(std::chrono::milliseconds(10));  // any moment will do
     std::raise(SIGKILL);
   }
-  for (kolo::Future<void>& future : begun) future.wait();
+  for (kolo::Future<void>& future : begun) future.synchronize();
 }
 
 void train(const std::string& scenario, Card& card) {

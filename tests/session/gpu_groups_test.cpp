@@ -37,7 +37,8 @@ class GpuGroups : public GpuSession {
     std::erase(ranks, rank);
     return ranks;
   }
-  static void expect_all(const float* tensor, std::int64_t elements, double value) {
+  void expect_all(const float* tensor, std::int64_t elements, double value) {
+    cuda_->synchronize(stream());
     for (std::int64_t k = 0; k < elements; ++k)
       ASSERT_FLOAT_EQ(tensor[k], static_cast<float>(value)) << "element " << k;
   }
@@ -188,7 +189,11 @@ TEST_P(GpuGroups, MemoryThatIsUsedUpIsAnErrorOfAllRanks) {
   float* const one = ones(200000);
   float* const two = ones(200000);
   if (rank() == 0) cuda_->max_bytes = cuda_->peak_bytes();
-  EXPECT_THROW(grouped_allreduce({view(one, 200000), view(two, 200000)}), Error);
+  const auto exceed = [&] {
+    grouped_allreduce({view(one, 200000), view(two, 200000)});
+    synchronize();  // the other ranks launch their part
+  };
+  EXPECT_THROW(exceed(), Error);
 }
 
 /// The others wait in kernels that never end; then they copy what they have off the GPU.
@@ -200,6 +205,8 @@ TEST_P(GpuGroups, AfterTheFaultOfOneGpuTheOthersSaveTheirModel) {
   float* const model = ones(elements);
   float* const other = ones(elements);
   allreduce(view(model, elements), {.name = "model", .op = ReduceOp::sum});
+  synchronize();
+  barrier();                              // the model is whole on all ranks before the fault
   leaves_memory_ = rank() == size() - 1;  // CUDA releases none any more
   if (rank() == size() - 1)
     cuda_->enqueue(stream(), [this] {
@@ -208,6 +215,7 @@ TEST_P(GpuGroups, AfterTheFaultOfOneGpuTheOthersSaveTheirModel) {
     });
   try {
     allreduce(view(other, elements), {.name = "gradient"});
+    synchronize();  // the call may end before the fault
     ADD_FAILURE() << "it did not fail";
   } catch (const Error& error) {
     const std::string last = std::to_string(size() - 1);

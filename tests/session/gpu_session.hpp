@@ -31,19 +31,20 @@ inline std::string name_of_path(const testing::TestParamInfo<GpuPathTested>& inf
 /// Each rank uses the GPU with its rank as index.
 class GpuSession : public testing::TestWithParam<GpuPathTested> {
  protected:
-  GpuSession() {
+  explicit GpuSession(SessionOptions options = {}) {
+    options.flight_recorder_dir = "off";
     if (GetParam() == GpuPathTested::nccl) {
       world_ = backend::FakeNcclWorld::of_job();
       nccl_ = std::make_shared<backend::FakeNccl>(world_, cuda_);
       nccl_->notices_aborts = false;
     }
-    session::start_session({.options = {.flight_recorder_dir = "off"},
-                            .gpu_libraries = {cuda_, [nccl = nccl_] { return nccl; }}});
+    session::start_session(
+        {.options = options, .gpu_libraries = {cuda_, [nccl = nccl_] { return nccl; }}});
   }
   ~GpuSession() override {
+    session::end_session(true, "");
     for (std::byte* memory : memory_) cuda_->free_memory(memory);
     if (stream_ != nullptr) cuda_->destroy_stream(stream_);
-    session::end_session(true, "");
     for (const std::string& complaint : cuda_->complaints())
       if (!leaves_memory_ || !complaint.ends_with("pieces of memory are left"))
         ADD_FAILURE() << complaint;
@@ -70,6 +71,11 @@ class GpuSession : public testing::TestWithParam<GpuPathTested> {
   void* allocate(std::int64_t elements) {
     const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
     return memory_.emplace_back(cuda_->make_memory(bytes));
+  }
+  /// The elements, when the user's stream has come to them.
+  [[nodiscard]] std::vector<float> read(const float* tensor, std::int64_t elements) {
+    cuda_->synchronize(stream());
+    return {tensor, tensor + elements};
   }
   [[nodiscard]] TensorView view(float* tensor, std::int64_t elements) const {
     return {tensor, Shape{elements}, device()};

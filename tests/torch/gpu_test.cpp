@@ -36,13 +36,16 @@ std::atomic<int> allocated_between_streams{0};
 
 c10::Device this_gpu() { return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank())}; }
 
-/// An allocation of floats on a GPU, which lives as long as the tensor.
-Tensor make_tensor(at::IntArrayRef sizes) {
+/// An allocation of floats on a GPU, which lives as long as the tensor. `is_for_kolo`: Kolo's
+/// stream writes it first.
+Tensor make_tensor(at::IntArrayRef sizes, bool is_for_kolo = false) {
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) elements *= size;
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
-  auto* const memory = cuda->make_memory(bytes);
-  const auto release = [](void* pointer) { cuda->free_memory(static_cast<std::byte*>(pointer)); };
+  auto* const memory = is_for_kolo ? cuda->make_fresh_memory(bytes) : cuda->make_memory(bytes);
+  const auto release = [](void* pointer) {
+    cuda->free_memory(static_cast<std::byte*>(pointer), user_stream);
+  };
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
                        c10::DataPtr(memory, memory, release, this_gpu()));
   Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -81,18 +84,13 @@ Tensor filled(at::IntArrayRef sizes, Value value) {
 
 }  // namespace
 
-CUstream_st* gpu_stream(const ::torch::Device& gpu) {
-  EXPECT_EQ(gpu, this_gpu());
-  return user_stream;
-}
-
 Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
                              const ::torch::TensorOptions& /*options*/, CUstream_st* user) {
   EXPECT_EQ(user, user_stream);
   EXPECT_NE(CudaStreamScope::current(), nullptr);
   EXPECT_NE(CudaStreamScope::current(), user_stream);
   ++allocated_between_streams;
-  return make_tensor(sizes);
+  return make_tensor(sizes, /*is_for_kolo=*/true);
 }
 
 namespace {
@@ -117,6 +115,7 @@ class TorchGpuTest : public testing::TestWithParam<bool> {
                             .gpu_libraries = {cuda, [nccl] { return nccl; }}});
     cuda->use_device(rank());
     user_stream = cuda->create_stream();
+    kolo::detail::set_framework_stream([](int) { return user_stream; });
     allocated_between_streams = 0;
   }
   ~TorchGpuTest() override {
@@ -138,6 +137,7 @@ double sum_of_ranks() { return size() * (size() - 1) / 2.0; }
 template <typename Value>
 void expect_numbers(const Tensor& tensor, Value wanted) {
   ASSERT_TRUE(tensor.is_cuda());
+  cuda->synchronize(user_stream);
   for (std::int64_t k = 0; k < tensor.numel(); ++k)
     ASSERT_FLOAT_EQ(numbers_of(tensor)[k], static_cast<float>(wanted(k))) << k;
 }
@@ -175,12 +175,52 @@ TEST_P(TorchGpuTest, RowsArriveInMemoryThatBothStreamsKnow) {
   const auto own = [](std::int64_t) { return rank(); };
   const Tensor all = allgather(filled({rank() + 1, 2}, own), {.name = "g"});
   ASSERT_EQ(all.size(0), size() * (size() + 1) / 2);
+  cuda->synchronize(user_stream);
   std::int64_t row = 0;
   for (int from = 0; from < size(); ++from)
     for (int i = 0; i <= from; ++i, ++row) EXPECT_EQ(numbers_of(all)[2 * row + 1], from);
   const Received received = alltoall(filled({2 * size(), 1}, own), {.name = "a"});
   expect_numbers(received.output, [](std::int64_t k) { return static_cast<double>(k / 2); });
   EXPECT_EQ(allocated_between_streams, 2);
+}
+
+/// No stream waits for the results yet.
+void wait_for_launch(const Future<Tensor>& future) {
+  const kolo::detail::FutureBase* const pending = &future;
+  kolo::detail::FutureBase::wait_for_any({&pending, 1});
+}
+
+/// The future has the only reference to the tensor that is sent, until the streams wait for the
+/// GPU.
+TEST_P(TorchGpuTest, MemoryOfSentTensorsIsReusedOnlyAfterTheOperation) {
+  for (int i = 0; i < 10; ++i) {
+    Future<Tensor> future =
+        allgather_async(filled({500}, [](std::int64_t) { return rank(); }), {.name = "g"});
+    wait_for_launch(future);
+    const Tensor other = filled({500}, [](std::int64_t) { return -1.0; });
+    const Tensor all = future.get();
+    expect_numbers(all, [](std::int64_t k) { return static_cast<double>(k / 500); });
+  }
+}
+
+/// LibTorch hands memory out again in the order of the stream on which it was allocated.
+TEST_P(TorchGpuTest, TheStreamOfTheSubmissionWaitsToo) {
+  const backend::gpu::StreamHandle first = user_stream;
+  const backend::gpu::StreamHandle second = cuda->create_stream();
+  for (int i = 0; i < 10; ++i) {
+    Tensor sent = filled({500}, [](std::int64_t) { return rank(); });
+    Future<Tensor> future = allgather_async(sent, {.name = "g"});
+    wait_for_launch(future);
+    user_stream = second;
+    const Tensor all = future.get();
+    user_stream = first;
+    sent.reset();
+    user_stream = second;
+    expect_numbers(all, [](std::int64_t k) { return static_cast<double>(k / 500); });
+    cuda->synchronize(second);
+    user_stream = first;
+  }
+  cuda->destroy_stream(second);
 }
 
 /// Runs a function in a backward pass.

@@ -51,7 +51,8 @@ class MpiRuntime {
 /// A Kolo session of all ranks.
 class KoloRuntime {
  public:
-  KoloRuntime() { kolo::init(MPI_COMM_WORLD); }
+  /// An operation on GPU tensors is measured until the GPU is done.
+  KoloRuntime() { kolo::init(MPI_COMM_WORLD, {.gpu_blocking_wait = true}); }
   KoloRuntime(const KoloRuntime&) = delete;
   KoloRuntime& operator=(const KoloRuntime&) = delete;
   ~KoloRuntime() { kolo::shutdown(); }

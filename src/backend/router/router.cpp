@@ -57,11 +57,14 @@ class Router::Deferred : public Execution {
  public:
   Deferred(Router& owner, Batch batch)
       : owner_(owner), on_gpu_(backend::on_gpu(batch)), batch_(std::move(batch)) {
-    if (on_gpu_) ++owner_.gpu_executions_;
+    if (!on_gpu_) return;
+    ++owner_.gpu_executions_;
+    ++owner_.to_launch_;
   }
   ~Deferred() override {
     std::erase(owner_.held_back_, this);
     if (on_gpu_) --owner_.gpu_executions_;
+    count_launched();
     // An abandoned batch leaves kernels on the stream that only an abort ends.
     if (on_gpu_ && execution_ != nullptr && !done_ && owner_.nccl_) owner_.nccl_->abort();
   }
@@ -88,7 +91,12 @@ class Router::Deferred : public Execution {
     Progress progress = Progress::waiting;
     run([&] { progress = execution_->step(); });
     done_ = progress == Progress::done;
+    if (progress == Progress::launched) count_launched();
     return progress;
+  }
+
+  [[nodiscard]] std::shared_ptr<gpu::Completion> completion() const override {
+    return execution_ != nullptr ? execution_->completion() : nullptr;
   }
 
   [[nodiscard]] Awaited waits_for() const override {
@@ -98,6 +106,9 @@ class Router::Deferred : public Execution {
   }
 
  private:
+  void count_launched() {
+    if (on_gpu_ && !std::exchange(is_launched_, true)) --owner_.to_launch_;
+  }
   template <typename Work>
   void attempt(Work work) {
     try {
@@ -124,6 +135,7 @@ class Router::Deferred : public Execution {
   Batch batch_;  // empty once it has started
   std::unique_ptr<Execution> execution_{};
   std::exception_ptr error_{};
+  bool is_launched_ = false;  // or over
   bool done_ = false;
 };
 

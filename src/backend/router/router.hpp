@@ -113,8 +113,9 @@ class Router : public Backend {
   void abandon() noexcept override;
   [[nodiscard]] std::uint64_t sequence_span() const override { return cpu_.sequence_span(); }
 
-  /// True while batches of GPU tensors run: no doorbell rings when a GPU is done.
-  [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
+  /// True while batches of GPU tensors wait for their launch: no doorbell rings when NCCL or a copy
+  /// to the host is done.
+  [[nodiscard]] bool must_poll() const { return to_launch_ > 0; }
 
  private:
   class Deferred;
@@ -158,7 +159,8 @@ class Router : public Backend {
   nccl::Worker preparer_{};
   std::optional<Agreement> agreement_{};
   std::deque<Deferred*> held_back_{};
-  std::atomic<int> gpu_executions_{0};
+  int gpu_executions_ = 0;
+  std::atomic<int> to_launch_{0};  // executions that are not launched
 };
 
 }  // namespace kolo::internal::backend

@@ -3,12 +3,14 @@
 #include "session/api/cuda_device.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <thread>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "session/api/current.hpp"
 
 namespace kolo {
 
@@ -22,7 +24,10 @@ namespace {
 
 constexpr std::size_t max_at_once = 16 << 20;  // bytes of pinned memory for one copy
 
-thread_local CUstream_st* current_stream = nullptr;
+thread_local std::optional<CUstream_st*> current_stream;  // empty outside all scopes
+
+/// Written once, before the first GPU tensor of LibTorch.
+std::atomic<CUstream_st* (*)(int device)> framework_stream{nullptr};
 
 }  // namespace
 
@@ -31,7 +36,21 @@ CudaStreamScope::CudaStreamScope(CUstream_st* stream) noexcept
 
 CudaStreamScope::~CudaStreamScope() { current_stream = before_; }
 
-CUstream_st* CudaStreamScope::current() noexcept { return current_stream; }
+CUstream_st* CudaStreamScope::current() noexcept { return current_stream.value_or(nullptr); }
+
+detail::StreamInUse detail::stream_in_use(int device) {
+  if (current_stream) return {*current_stream, *current_stream == nullptr};
+  const auto of_framework = framework_stream.load(std::memory_order_relaxed);
+  return {of_framework != nullptr ? of_framework(device) : nullptr, true};
+}
+
+void detail::set_framework_stream(CUstream_st* (*current)(int device)) noexcept {
+  framework_stream.store(current, std::memory_order_relaxed);
+}
+
+void synchronize() {
+  if (const auto engine = session::find_engine()) engine->synchronize();
+}
 
 CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std::move(runtime)) {
   if (gpu.runtime() == nullptr) throw InvalidArgument("this build of Kolo is without CUDA");
@@ -40,8 +59,11 @@ CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std:
 }
 
 void CudaDevice::State::copy(std::byte* host, std::byte* device, std::size_t bytes, CopyKind kind) {
+  const auto ready =
+      gpu.mark({DeviceType::cuda, gpu.index()}, detail::stream_in_use(gpu.index()).handle);
   const std::lock_guard lock(mutex);
   const DeviceGuard guard(*gpu.runtime(), gpu.index());
+  gpu.runtime()->wait(gpu.stream(), ready->event());
   const auto pinned = gpu.pinned_blocks().take(std::min(bytes, max_at_once));
   const backend::gpu::Event done = backend::gpu::make_event(gpu.runtime());
   for (std::size_t place = 0; place < bytes; place += max_at_once) {

@@ -14,8 +14,8 @@ struct CudaDevice::State {
   /// `runtime` is null in a build without CUDA. Throws InvalidArgument.
   State(std::shared_ptr<internal::backend::gpu::Runtime> runtime, int index);
 
-  /// Copies through pinned memory, on a stream of its own, and waits for the end of the copy.
-  /// Thread-safe.
+  /// Copies through pinned memory, on a stream of its own after the work on the current stream, and
+  /// waits for the end of the copy. Thread-safe.
   void copy(std::byte* host, std::byte* device, std::size_t bytes,
             internal::backend::gpu::CopyKind kind);
 

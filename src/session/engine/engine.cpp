@@ -50,12 +50,13 @@ Engine::Engine(Settings settings, std::uint64_t session, const Topology& topolog
     : settings_(std::move(settings)),
       topology_(topology),
       links_(std::move(links)),
-      devices_(links_->backend(), topology.rank, settings_, std::move(gpu_libraries)),
+      devices_(links_->backend(), topology.rank, settings_, links_->bell(),
+               std::move(gpu_libraries)),
       process_sets_(session, topology.rank, topology.size),
       queue_(topology.rank),
       recorder_(settings_, {.session = session, .rank = topology.rank, .size = topology.size}),
       progress_engine_(settings_, negotiator_options(session, topology, *links_), queue_, *links_,
-                       devices_.backend(), recorder_, presence_, process_sets_),
+                       devices_.backend(), launched_, recorder_, presence_, process_sets_),
       thread_(start_thread([this] { run(); })) {}
 
 Engine::~Engine() {
@@ -73,6 +74,7 @@ void Engine::start() {
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
   require_outside_pass(submission.name);
+  if (submission.descriptor.device.type != DeviceType::cpu) limit_work_in_flight();
   presence_.submits();
   OperationPtr operation = queue_.push(*this, submission, waits);
   announce_submission(waits);
@@ -92,6 +94,23 @@ void Engine::announce_submission(bool waits) {
   // own thread takes a short sleep (`coalescing_`), no ring is needed: it finds the operation when
   // it wakes. But if another thread waits, that thread drives, and may sleep for long.
   if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
+}
+
+/// Otherwise a program that never waits for the GPU could queue work without bounds. Cannot
+/// deadlock: the ranks launch batches in one order, and the first that the GPU has not finished
+/// needs only batches that are launched, or submissions that this wait does not hold back.
+void Engine::limit_work_in_flight() {
+  while (launched_.bytes() > settings_.gpu_in_flight) {
+    const std::shared_ptr<backend::gpu::Completion> oldest = launched_.oldest();
+    if (oldest == nullptr) return;
+    synchronize(oldest, TimePoint::max());
+  }
+}
+
+void Engine::synchronize() {
+  if (const std::shared_ptr<backend::gpu::Completion> newest = launched_.newest())
+    synchronize(newest, TimePoint::max());
+  if (const std::exception_ptr error = launched_.error()) std::rethrow_exception(error);
 }
 
 // ---- timelines and flight records ----
@@ -185,6 +204,7 @@ void Engine::stop_thread() {
 void Engine::shut_down(bool clean, const std::string& reason) {
   require_outside_pass("");  // before `leave`, which cannot be undone
   leave(clean, reason);
+  if (auto newest = launched_.newest()) devices_.watch(std::move(newest));
   const nanoseconds patient = settings_.stall_warning.count() > 0
                                   ? settings_.stall_warning
                                   : nanoseconds(std::chrono::hours(1));

@@ -58,6 +58,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Waits as `wait` does, until one of several operations is done: `any_done` says so.
   void wait_for_any(const std::function<bool()>& any_done);
 
+  /// Waits until the GPU is done with the batch or the session has failed, at most until
+  /// `deadline`. Returns false if neither has happened by then. Throws as `wait`.
+  bool synchronize(const std::shared_ptr<backend::gpu::Completion>& batch,
+                   std::chrono::steady_clock::time_point deadline);
+  /// Waits for all batches that are launched. Throws the error of the first that has ever failed.
+  void synchronize();
+
   /// True while this thread is in a pass of the driver. The caller is then a callback of the
   /// program, such as an allocator.
   [[nodiscard]] bool in_pass() const;
@@ -112,6 +119,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Throws InvalidArgument in a pass.
   void require_outside_pass(const std::string& name) const;
   void announce_submission(bool waits);
+  void limit_work_in_flight();
   bool wait_until(const Condition& met, TimePoint deadline);
   /// Has the driver call `work` after its next pass, and waits until the call returns. Needed for
   /// state that only the driver may touch. Rethrows the exception of `work`.
@@ -142,6 +150,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Devices devices_;
   ProcessSets process_sets_;
   OperationQueue queue_;
+  LaunchedBatches launched_{};
   diagnostics::Recorder recorder_;
   Presence presence_;
   ProgressEngine progress_engine_;

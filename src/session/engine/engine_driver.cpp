@@ -70,6 +70,15 @@ void Engine::wait_for_any(const std::function<bool()>& any_done) {
   wait_until(any_done, TimePoint::max());
 }
 
+bool Engine::synchronize(const std::shared_ptr<backend::gpu::Completion>& batch,
+                         TimePoint deadline) {
+  if (batch->settled()) return true;
+  require_outside_pass("");
+  devices_.watch(batch);
+  const Presence::Waiting waiting(presence_, deadline == TimePoint::max());
+  return wait_until([&] { return batch->settled(); }, deadline);
+}
+
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   require_outside_pass("");
   const Finally back([before = std::exchange(within, this)] { within = before; });

@@ -35,10 +35,12 @@ constexpr int quiet_enough_for_all = 50;
 }  // namespace
 
 HealthChecks::HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
-                           negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
-                           const Presence& presence, const SessionClock& clock)
+                           negotiation::Negotiator& negotiator, WorkInProgress& work,
+                           LaunchedBatches& launched, Links& links, const Presence& presence,
+                           const SessionClock& clock)
     : negotiator_(negotiator),
       work_(work),
+      launched_(launched),
       links_(links),
       presence_(presence),
       clock_(clock),
@@ -142,6 +144,7 @@ void HealthChecks::send_heartbeats() {
 
 void HealthChecks::publish_status() {
   const auto& running = work_.running();
+  const auto& launched = launched_.batches();
   RankStatus status{.rank = rank_, .waits = presence_.any_waits()};
   // Many thousands of operations may be pending, so only the listed ones are copied.
   using Pending = WorkInProgress::Negotiating;
@@ -161,9 +164,14 @@ void HealthChecks::publish_status() {
     status.batch = describe(running.front());
     status.awaited = RankSet::of(awaited.ranks);
     status.awaits = std::move(awaited.what);
+  } else if (!launched.empty()) {
+    backend::Awaited awaited = launched.front().execution->waits_for();
+    status.batch = launched.front().what;
+    status.awaited = RankSet::of(awaited.ranks);
+    status.awaits = std::move(awaited.what);
   }
-  status.blocked = status.pending > 0 && running.empty() && quiet_checks_ >= quiet_enough &&
-                   presence_.all_wait() && !progress_.leaving &&
+  status.blocked = status.pending > 0 && running.empty() && launched.empty() &&
+                   quiet_checks_ >= quiet_enough && presence_.all_wait() && !progress_.leaving &&
                    (quiet_checks_ >= quiet_enough_for_all || !node::other_threads_run());
   board_.publish(std::move(status), clock_.real(), progress_.submitted_at);
 }
@@ -175,6 +183,12 @@ std::vector<PendingWait> HealthChecks::pending_waits() {
     backend::Awaited awaited = oldest.execution->waits_for();
     pending_waits.push_back({describe(oldest), oldest.operations.front()->key().name,
                              oldest.moved_at, RankSet::of(awaited.ranks), std::move(awaited.what)});
+  }
+  if (!launched_.batches().empty()) {
+    const LaunchedBatch& oldest = launched_.batches().front();
+    backend::Awaited awaited = oldest.execution->waits_for();
+    pending_waits.push_back({oldest.what, oldest.tensor, oldest.since, RankSet::of(awaited.ranks),
+                             std::move(awaited.what)});
   }
   RankSet stopping = negotiator_.awaited_by_plan();
   if (stopping.empty()) {

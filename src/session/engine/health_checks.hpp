@@ -13,6 +13,7 @@
 #include "base/settings.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "session/engine/heartbeat.hpp"
+#include "session/engine/launched_batches.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/presence.hpp"
 #include "session/engine/watch.hpp"
@@ -28,8 +29,8 @@ class HealthChecks {
 
   /// All arguments but `options` must outlive the object.
   HealthChecks(const Settings& settings, const negotiation::NegotiatorOptions& options,
-               negotiation::Negotiator& negotiator, WorkInProgress& work, Links& links,
-               const Presence& presence, const SessionClock& clock);
+               negotiation::Negotiator& negotiator, WorkInProgress& work, LaunchedBatches& launched,
+               Links& links, const Presence& presence, const SessionClock& clock);
 
   /// The time of the next checks, even if nothing has happened.
   [[nodiscard]] TimePoint deadline() const { return next_; }
@@ -75,6 +76,7 @@ class HealthChecks {
 
   negotiation::Negotiator& negotiator_;
   WorkInProgress& work_;
+  LaunchedBatches& launched_;
   Links& links_;
   const Presence& presence_;
   const SessionClock& clock_;

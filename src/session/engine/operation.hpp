@@ -13,11 +13,14 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "backend/gpu/runtime/completion.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
 #include "base/descriptor.hpp"
 #include "base/key.hpp"
 #include "diagnostics/recorder.hpp"
@@ -103,6 +106,8 @@ class Operation {
     // Swap even equal descriptors: a zero in the new one may have another sign.
     std::swap(descriptor_, submission.descriptor);
     members_.swap(submission.members);
+    const bool on_gpu = !members_.empty() && members_.front().ready != nullptr;
+    stream_ = on_gpu ? members_.front().ready->lasting_stream() : std::nullopt;
     if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
     restart(/*again=*/false);
   }
@@ -146,28 +151,36 @@ class Operation {
   /// Null if the operation succeeded. Valid once it is done.
   [[nodiscard]] const std::exception_ptr& error() const { return error_; }
 
+  /// The end of the work on the GPU, which the operation may precede; null if it does not. Valid
+  /// once it is done.
+  [[nodiscard]] const std::shared_ptr<internal::backend::gpu::Completion>& completion() const {
+    return completion_;
+  }
+  /// The stream that was current at the submission, if it is never destroyed.
+  [[nodiscard]] std::optional<internal::backend::gpu::StreamHandle> stream() const {
+    return stream_;
+  }
+
+  /// Called by the driver before `finish`: the GPU is not done.
+  void set_completion(std::shared_ptr<internal::backend::gpu::Completion> completion) {
+    completion_ = std::move(completion);
+  }
+
   /// Called once by the driver. `answer` goes to `on_answer`. The user may destroy or reuse the
   /// operation as soon as it is done, so the driver may not touch it afterwards.
   void finish(std::exception_ptr error, std::int64_t answer = 0) {
     error_ = std::move(error);
     if (!error_ && on_answer_) on_answer_(answer);
     // After an error the callbacks stay: an allocator may own a tensor that the network still
-    // reads.
-    if (!error_) drop_callbacks();
+    // reads. So may a GPU that is not done.
+    if (!error_ && completion_ == nullptr) drop_callbacks();
     // Release, for the acquire in `done`. The last access to the operation.
     done_.store(true, std::memory_order_release);
   }
 
- private:
-  void restart(bool again) {
-    begun_again_ = again;
-    error_ = nullptr;
-    // Relaxed: no other thread uses the operation, and the queue's lock publishes it to the driver.
-    done_.store(false, std::memory_order_relaxed);
-  }
-  /// Releases the user's tensors and GPU events that callbacks hold. Reusing the object would
-  /// release them too, but may never happen. Most operations have no callbacks, so they skip the
-  /// loops.
+  /// Releases the user's tensors and GPU events that callbacks hold: called at the end, or by the
+  /// thread that has made the program's streams wait for the GPU. Reusing the object would release
+  /// them too, but may never happen. Most operations have no callbacks, so they skip the loops.
   void drop_callbacks() {
     if (on_answer_) on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
@@ -176,6 +189,14 @@ class Operation {
     for (internal::backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 
+ private:
+  void restart(bool again) {
+    begun_again_ = again;
+    error_ = nullptr;
+    completion_ = nullptr;
+    // Relaxed: no other thread uses the operation, and the queue's lock publishes it to the driver.
+    done_.store(false, std::memory_order_relaxed);
+  }
   std::atomic<bool> done_{true};  // false from `begin` to `finish`
   bool begun_again_ = false;
   internal::Key key_;
@@ -185,6 +206,8 @@ class Operation {
   std::function<void(std::int64_t)> on_answer_{};
   std::weak_ptr<internal::session::Engine> engine_;  // a future does not keep the session alive
   std::exception_ptr error_;
+  std::shared_ptr<internal::backend::gpu::Completion> completion_{};
+  std::optional<internal::backend::gpu::StreamHandle> stream_{};
   internal::diagnostics::Tag tag_{};
 };
 

@@ -32,13 +32,14 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
 
 ProgressEngine::ProgressEngine(const Settings& settings,
                                const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                               Links& links, backend::Backend& backend,
+                               Links& links, backend::Backend& backend, LaunchedBatches& launched,
                                diagnostics::Recorder& recording, const Presence& presence,
                                ProcessSets& process_sets)
     : negotiator_(settings, options),
       queue_(queue),
       links_(links),
       backend_(backend),
+      launched_(launched),
       transport_(links.transport()),
       recorder_(recording),
       process_sets_(process_sets),
@@ -46,7 +47,7 @@ ProgressEngine::ProgressEngine(const Settings& settings,
       rank_(options.place.rank),
       ranks_(options.place.ranks),
       clock_(options.now),
-      checks_(settings, options, negotiator_, work_, links, presence, clock_) {
+      checks_(settings, options, negotiator_, work_, launched, links, presence, clock_) {
   for (const negotiation::Child& child : options.place.children) edges_.push_back(child.rank);
   if (options.place.parent >= 0) edges_.push_back(options.place.parent);
 }
@@ -60,6 +61,7 @@ bool ProgressEngine::progress() {
     moved |= receive();
     if (failed()) return true;
     moved |= negotiate();
+    moved |= settle_launched();
     moved |= execute();
     if (checks_.are_due()) {
       // Read the clock again: with the old time, a batch started below would seem, in a timeline,
@@ -191,7 +193,7 @@ bool ProgressEngine::negotiate() {
 }
 
 template <typename Work>
-auto ProgressEngine::of_batch(const RunningBatch& running, const Work& work) const {
+auto ProgressEngine::of_batch(const RunningBatch& running, const Work& work) {
   try {
     return work();
   } catch (...) {
@@ -280,18 +282,15 @@ bool ProgressEngine::execute() {
       moved = true;
       running->moved_at = clock_.now();
     }
-    if (progress != backend::Progress::done) {
+    if (progress == backend::Progress::waiting || progress == backend::Progress::moved) {
       ++running;
       continue;
     }
-    record_end(*running);
+    const TimePoint at = record_end(*running);
     // Removed from the list first, so that an error below cannot finish its operations twice.
-    const RunningBatch done = std::move(*running);
+    RunningBatch ended = std::move(*running);
     running = batches.erase(running);
-    queue_.release(done.operations);
-    for (detail::Operation* operation : done.operations) operation->finish(nullptr);
-    finished_ += done.operations.size();
-    negotiator_.on_done(done.set);
+    finish_batch(std::move(ended), progress == backend::Progress::launched, at);
   }
   return moved;
 }
@@ -310,14 +309,6 @@ void ProgressEngine::record_start(const negotiation::Execute& execute,
                           clock_.real());
 }
 
-/// Must be called before the operations finish, because the user may destroy finished ones.
-void ProgressEngine::record_end(const RunningBatch& running) {
-  const auto times = recorder_.times_of(running.sequence, clock_.real());
-  for (const detail::Operation* operation : running.operations)
-    recorder_.finished(operation->tag(), running.sequence, times);
-  recorder_.batch_done(running.sequence, times.done);
-}
-
 /// Must be called before the operations fail, so that the record lists them as pending.
 void ProgressEngine::record_faults(const negotiation::Actions& actions) {
   for (const negotiation::Fail& fail : actions.fails) {
@@ -327,18 +318,6 @@ void ProgressEngine::record_faults(const negotiation::Actions& actions) {
     recorder_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
                     fail.failure.message, work_.pending(), clock_.real());
   }
-}
-
-void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr error,
-                            std::int64_t answer) {
-  if (error != nullptr) {
-    recorder_.failed(operation->tag(), clock_.real());
-  } else {
-    recorder_.answered(operation->tag(), clock_.real());
-  }
-  ++finished_;
-  queue_.release({&operation, 1}, error != nullptr);
-  operation->finish(std::move(error), answer);
 }
 
 }  // namespace kolo::internal::session

@@ -14,6 +14,7 @@
 #include "base/session_clock.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "session/engine/health_checks.hpp"
+#include "session/engine/launched_batches.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/operation_queue.hpp"
 #include "session/engine/process_sets.hpp"
@@ -28,8 +29,8 @@ class ProgressEngine {
   /// All arguments but `options` must outlive the object.
   ProgressEngine(const Settings& settings, const negotiation::NegotiatorOptions& options,
                  OperationQueue& queue, Links& links, backend::Backend& backend,
-                 diagnostics::Recorder& recording, const Presence& presence,
-                 ProcessSets& process_sets);
+                 LaunchedBatches& launched, diagnostics::Recorder& recording,
+                 const Presence& presence, ProcessSets& process_sets);
 
   /// Writes a record of the session; see kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
@@ -64,7 +65,8 @@ class ProgressEngine {
   }
   /// True once all ranks have left and none needs this one.
   [[nodiscard]] bool ended() const {
-    return failed() || (negotiator_.ended() && transport_.flushed() && !executing());
+    return failed() || (negotiator_.ended() && transport_.flushed() && !executing() &&
+                        launched_.batches().empty());
   }
   /// True after an error that ends the session: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
@@ -87,7 +89,8 @@ class ProgressEngine {
   /// Sets the time of this pass, or of the rest of it.
   void read_clock();
   void record_start(const negotiation::Execute& execute, const RunningBatch& running);
-  void record_end(const RunningBatch& running);
+  /// Returns the time of the end.
+  TimePoint record_end(const RunningBatch& running);
   void record_faults(const negotiation::Actions& actions);
 
   /// A failure of the session that a neighbor in the tree has sent.
@@ -104,11 +107,13 @@ class ProgressEngine {
   bool submit();
   bool negotiate();
   bool execute();
+  void finish_batch(RunningBatch&& done, bool launched, TimePoint at);
+  bool settle_launched();
   [[nodiscard]] bool may_start(const RunningBatch& running) const;
   void begin(RunningBatch& running, backend::Batch batch);
   /// Returns the result of `work`. An exception becomes a BackendError that names the batch.
   template <typename Work>
-  auto of_batch(const RunningBatch& running, const Work& work) const;
+  static auto of_batch(const RunningBatch& running, const Work& work);
   void start(const negotiation::Execute& execute);
   [[nodiscard]] backend::Batch batch_of(const negotiation::Execute& execute) const;
   /// Lets the backend prepare the plan's next batch, which may still be withdrawn.
@@ -126,11 +131,15 @@ class ProgressEngine {
   void propagate_failure(const Failure& failure, int reported_by);
   /// The session's failure as the error of `operation`, which its message names.
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const noexcept;
+  [[nodiscard]] std::exception_ptr failure_of(const LaunchedBatch& batch) const noexcept;
+  [[nodiscard]] std::exception_ptr failure_of(const std::string& what,
+                                              const std::string& tensor) const;
 
   negotiation::Negotiator negotiator_;
   OperationQueue& queue_;
   Links& links_;
   backend::Backend& backend_;
+  LaunchedBatches& launched_;
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
   ProcessSets& process_sets_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The early end of a session on this rank: the rank leaves, or the session fails.
+// The ends of batches and operations, and the early end of a session on this rank: the rank leaves,
+// or the session fails.
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "base/log.hpp"
+#include "kolo/error.hpp"
 #include "negotiation/stall/explain.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "session/engine/progress_engine.hpp"
@@ -23,6 +25,66 @@ void ignoring_errors(const Work& work) noexcept {
 }
 
 }  // namespace
+
+/// Must be called before the operations finish, because the user may destroy finished ones.
+ProgressEngine::TimePoint ProgressEngine::record_end(const RunningBatch& running) {
+  const auto times = recorder_.times_of(running.sequence, clock_.real());
+  for (const detail::Operation* operation : running.operations)
+    recorder_.finished(operation->tag(), running.sequence, times);
+  return times.done;
+}
+
+/// A batch that is launched gates nothing any more: the GPU executes later batches after it.
+void ProgressEngine::finish_batch(RunningBatch&& done, bool launched, TimePoint at) {
+  std::shared_ptr<backend::gpu::Completion> completion;
+  if (launched) {
+    completion = done.execution->completion();
+    std::int64_t bytes = 0;
+    for (const detail::Operation* operation : done.operations) bytes += operation->tag().bytes;
+    launched_.add({std::move(done.execution), completion, describe(done),
+                   done.operations.front()->key().name, done.sequence, bytes, clock_.now()});
+  } else {
+    recorder_.batch_done(done.sequence, at);
+  }
+  queue_.release(done.operations);
+  for (detail::Operation* operation : done.operations) {
+    operation->set_completion(completion);
+    operation->finish(nullptr);
+  }
+  finished_ += done.operations.size();
+  negotiator_.on_done(done.set);
+}
+
+/// Notices the ends of launched batches. One look a pass: the GPU executes them in order. A batch
+/// that has failed ends the session, since its operations are done.
+bool ProgressEngine::settle_launched() {
+  bool moved = false;
+  std::deque<LaunchedBatch>& batches = launched_.batches();
+  while (!batches.empty()) {
+    LaunchedBatch& oldest = batches.front();
+    try {
+      if (oldest.execution->step() != backend::Progress::done) break;
+    } catch (...) {
+      throw BackendError(oldest.what + ": " + message_of_current_exception());
+    }
+    recorder_.batch_done(oldest.sequence, clock_.real());
+    launched_.settle_oldest(nullptr, clock_.now());
+    moved = true;
+  }
+  return moved;
+}
+
+void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr error,
+                            std::int64_t answer) {
+  if (error != nullptr) {
+    recorder_.failed(operation->tag(), clock_.real());
+  } else {
+    recorder_.answered(operation->tag(), clock_.real());
+  }
+  ++finished_;
+  queue_.release({&operation, 1}, error != nullptr);
+  operation->finish(std::move(error), answer);
+}
 
 void ProgressEngine::leave(bool clean, const std::string& reason) {
   if (std::exchange(leaving_, true) || failed()) return;
@@ -88,6 +150,9 @@ void ProgressEngine::give_up(const Failure& why) noexcept {
 /// Finishes all operations that this rank has submitted.
 void ProgressEngine::fail_operations() noexcept {
   prepared_.execution.reset();
+  // First, so that a thread whose operation fails also finds that those before it have failed.
+  while (!launched_.batches().empty())
+    launched_.settle_oldest(failure_of(launched_.batches().front()), clock_.now());
   for (const auto& [operation, since] : work_.take_all())
     if (operation != nullptr) finish(operation, failure_of(*operation));
   // Destroy the executions before the operations finish: the program may then free the tensors. The
@@ -122,15 +187,27 @@ void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) 
   }
 }
 
+std::exception_ptr ProgressEngine::failure_of(const std::string& what,
+                                              const std::string& tensor) const {
+  Failure failure = *failure_;
+  if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
+  failure.tensor = tensor;
+  return to_exception(failure);
+}
+
 std::exception_ptr ProgressEngine::failure_of(const detail::Operation& operation) const noexcept {
   try {
-    Failure failure = *failure_;
-    const std::string what =
-        negotiation::operation_in_words(operation.descriptor().type, operation.key());
-    if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
-    failure.tensor = operation.key().name;
-    return to_exception(failure);
+    return failure_of(negotiation::operation_in_words(operation.descriptor().type, operation.key()),
+                      operation.key().name);
   } catch (...) {  // out of memory for the message: the bad_alloc becomes the error
+    return std::current_exception();
+  }
+}
+
+std::exception_ptr ProgressEngine::failure_of(const LaunchedBatch& batch) const noexcept {
+  try {
+    return failure_of(batch.what, batch.tensor);
+  } catch (...) {  // as above
     return std::current_exception();
   }
 }

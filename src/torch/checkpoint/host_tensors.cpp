@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/format.hpp"
+#include "kolo/cuda.hpp"
 #include "kolo/error.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/checkpoint/safetensors.hpp"
@@ -53,6 +54,7 @@ HostTensors::HostTensors(const NamedParameters& tensors) {
 
 void HostTensors::add(const std::string& name, const ::torch::Tensor& tensor) {
   require_supported(tensor, name);
+  if (tensor.is_cuda()) synchronize();  // throws what has failed on the GPU
   const ::torch::Tensor& kept = tensors_.emplace_back(tensor.detach().cpu().contiguous());
   if (!views_.emplace(name, view_of(kept)).second)
     throw InvalidArgument("two tensors are named '" + name + "'", name);

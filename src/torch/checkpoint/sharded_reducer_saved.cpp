@@ -28,7 +28,6 @@
 #include "kolo/torch/checkpoint.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
@@ -269,7 +268,6 @@ StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const
     const ParameterShard* shard = state_->shards->of_shard(part);
     if (shard == nullptr) return ::torch::Tensor();  // added since the last step
     ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
-    const StreamOf stream(whole);
     ShardGather gather(set);
     add_to(gather, value, whole);
     gather.run(state_->operation("(state)"));

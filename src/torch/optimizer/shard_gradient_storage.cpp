@@ -11,7 +11,6 @@
 #include <limits>
 #include <utility>
 
-#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/optimizer/shard_gather.hpp"
 
@@ -221,8 +220,9 @@ void ShardGradientStorage::cancel(std::size_t slot) {
   rounds.pop_back();
 }
 
-// Backward may still be computing the gradients on the GPU: the operation waits on its stream.
-Future<void> ShardGradientStorage::submit(std::size_t slot,
+// Backward may still be computing the gradients on the GPU: the operation waits for the stream that
+// is current here, backward's.
+Future<void> ShardGradientStorage::submit(std::size_t /*slot*/,
                                           const detail::GroupedAllreduceCall& call) {
   std::vector<ConstTensorView> inputs;
   std::vector<TensorView> outputs;
@@ -231,7 +231,6 @@ Future<void> ShardGradientStorage::submit(std::size_t slot,
     inputs.emplace_back(view_of(elements_in_memory(round.gradient)));
     outputs.push_back(view_of(round.shard));
   }
-  const StreamOf stream(parameters()[slot].tensor);
   Future<void> future = detail::call_async(
       detail::ReducescatterCall{inputs, outputs, reducescatter_options(call.options), call.step});
   opened_.clear();

@@ -12,7 +12,6 @@
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
@@ -79,7 +78,6 @@ void ShardedReducer::State::gather_parameters(bool stepped) {
   // The gather has the name of the summary that ends each pass. So a rank that goes on to the next
   // pass without a step gets Mismatch.
   const std::string name = operation("(backward)");
-  const StreamOf stream(first->whole);
   if (stepped) {
     gather.run(name);
   } else {

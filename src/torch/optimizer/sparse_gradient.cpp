@@ -16,7 +16,6 @@
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/optimizer/torch_gradient_storage.hpp"
 #include "torch/tensor_view.hpp"
 
@@ -74,7 +73,6 @@ SparseReduction::SparseReduction(const ::torch::Tensor& gradient, std::int64_t s
   const std::array<ConstTensorView, 2> tensors{view_of(indices_), view_of(values_)};
   const std::array<Allocator, 2> allocators{rows_like(indices_, all_indices_),
                                             rows_like(values_, all_values_)};
-  const StreamOf stream(values_);
   future_ = grouped_allgather_async(tensors, allocators,
                                     {.name = options_.name, .process_set = options_.process_set});
 }

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::internal {
@@ -327,10 +326,10 @@ void TorchGradientStorage::cancel(std::size_t slot) {
   if (!parameters_[slot].rounds.empty()) parameters_[slot].rounds.pop_back();
 }
 
-// Backward may still be computing the gradients on the GPU: the operation waits on its stream.
-Future<void> TorchGradientStorage::submit(std::size_t slot,
+// Backward may still be computing the gradients on the GPU: the operation waits for the stream that
+// is current here, backward's.
+Future<void> TorchGradientStorage::submit(std::size_t /*slot*/,
                                           const detail::GroupedAllreduceCall& call) {
-  const StreamOf stream(parameters_[slot].tensor);
   return detail::call_async(call);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "kolo/collectives.hpp"
+#include "kolo/cuda.hpp"
 #include "kolo/session.hpp"
 #include "training/agreement.hpp"
 #include "training/checkpoint/checkpoint_directory.hpp"
@@ -182,6 +183,7 @@ Checkpointer::Checkpointer(CheckpointerOptions options) : options_(std::move(opt
 fs::path Checkpointer::save(std::int64_t step, const NamedStates& parts,
                             const CheckpointExtras& extras) {
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
+  synchronize();  // what has failed on the GPU must not be saved
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
   std::vector<std::string> per_rank =

@@ -205,7 +205,7 @@ void PassReducer::submit_rest() {
 void PassReducer::note_completed() {
   for (; completed_ < pending_.size(); ++completed_) {
     const PendingReduction& pending = pending_[completed_];
-    if (pending.own || pending.chain || !pending.future.ready()) return;
+    if (pending.own || pending.chain || !pending.future.finished()) return;
     for (const std::size_t slot : pending.slots) storage_.completed(slot, pending.round);
   }
 }

@@ -105,16 +105,15 @@ bool FakeCuda::advance() {
   const std::lock_guard lock(mutex_);
   if (is_broken()) return false;
   std::vector<Number> busy;
+  const TimePoint now = std::chrono::steady_clock::now();
   for (const auto& [number, stream] : streams_)
-    if (!stream.work.empty()) busy.push_back(number);
+    if (!stream.work.empty() && stream.work.front().begins <= now) busy.push_back(number);
   if (busy.empty()) return false;
   const Number chosen = busy[random_() % busy.size()];
   Stream& stream = streams_[chosen];
-  const bool done = stream.work.front()();
+  const bool done = stream.work.front().work();
   if (done) stream.work.pop_front();
   if (stream.destroyed && stream.work.empty()) streams_.erase(chosen);
-  if (!is_busy())
-    for (std::byte* memory : std::exchange(freed_, {})) give_back(memory, false);
   return done;
 }
 
@@ -124,22 +123,33 @@ bool FakeCuda::is_busy() const {
          std::ranges::any_of(streams_, [](const auto& s) { return !s.second.work.empty(); });
 }
 
-void FakeCuda::wait_until_idle(const char* call) {
+void FakeCuda::wait_until(const char* call, const std::function<bool()>& is_over) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (is_busy()) {
+  while (!is_broken() && !is_over()) {
     if (std::chrono::steady_clock::now() > deadline)
       return complain(fmt::format("{} waits for ever", call));
-    advance();
+    if (!advance()) std::this_thread::yield();
   }
+}
+
+void FakeCuda::wait_until_idle(const char* call) {
+  wait_until(call, [this] { return !is_busy(); });
 }
 
 void FakeCuda::synchronize(gpu::StreamHandle stream) {
   pass("cudaStreamSynchronize");
+  Number number = 0;
   {
     const std::lock_guard lock(mutex_);
     static_cast<void>(find_stream(stream, "cudaStreamSynchronize"));
+    number = id_of(stream);
   }
-  wait_until_idle("cudaStreamSynchronize");
+  wait_until("cudaStreamSynchronize", [&] {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(number);
+    return found == streams_.end() || found->second.work.empty();
+  });
+  pass("cudaStreamSynchronize");
 }
 
 bool FakeCuda::captures() const {
@@ -208,7 +218,10 @@ void FakeCuda::enqueue(gpu::StreamHandle handle, Work work) {
   if (stream == nullptr) return;
   if (stream->capturing || (handle == nullptr && captures()))
     complain("work is given to a stream that is captured");
-  stream->work.push_back(std::move(work));
+  TimePoint begins{};
+  if (thread_.joinable())
+    begins = std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % 1000);
+  stream->work.push_back({std::move(work), begins});
   changed_.notify_all();
 }
 
@@ -338,6 +351,25 @@ bool FakeCuda::is_done(gpu::EventHandle handle) {
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaEventQuery");
   return event != nullptr && *event->reached >= event->recorded;
+}
+
+void FakeCuda::synchronize(gpu::EventHandle handle) {
+  pass("cudaEventSynchronize");
+  pass_captures("cudaEventSynchronize");
+  std::shared_ptr<std::uint64_t> reached;
+  std::uint64_t recorded = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const Event* const event = find_event(handle, "cudaEventSynchronize");
+    if (event == nullptr) return;
+    reached = event->reached;
+    recorded = event->recorded;
+  }
+  wait_until("cudaEventSynchronize", [&] {
+    const std::lock_guard lock(mutex_);
+    return *reached >= recorded;
+  });
+  pass("cudaEventSynchronize");
 }
 
 }  // namespace kolo::internal::backend

@@ -3,9 +3,12 @@
 // later, one item at a time, in a random order that streams and events allow, independent of the
 // calls. The double is as strict as CUDA: handles of streams are reused, threads have devices and
 // default streams of their own, memory is finite, cudaFree waits for the GPU, some calls invalidate
-// captures, and after a fault every call fails.
+// captures, and after a fault every call fails. It is as unkind as a GPU whose host runs ahead:
+// work finishes late, a wait for a stream or event waits for nothing else, and memory that the
+// program frees is overwritten and used again as early as the order of its stream allows.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -47,7 +50,8 @@ class FakeCuda : public gpu::Runtime {
   /// Returns false while the work cannot be done yet; then it is called again.
   using Work = std::function<bool()>;
 
-  /// Whether a thread of the double does the work, or only `advance`.
+  /// Whether a thread of the double does the work, each item up to a millisecond late, or only
+  /// `advance`.
   enum class Clock : std::uint8_t { by_hand, by_itself };
 
   /// A process with the GPUs of these numbers, which other processes have only if they share them.
@@ -74,9 +78,12 @@ class FakeCuda : public gpu::Runtime {
   void enqueue(gpu::StreamHandle stream, Work work);
   /// Allocates memory without planned faults or delay, for the tests themselves.
   [[nodiscard]] std::byte* make_memory(std::size_t bytes);
+  /// The same for memory that another stream than that of `free_memory` uses first.
+  [[nodiscard]] std::byte* make_fresh_memory(std::size_t bytes);
   [[nodiscard]] bool is_memory(const void* begin, std::size_t bytes) const;
-  /// Frees memory once the GPU is idle, without waiting as cudaFree does.
-  void free_memory(std::byte* memory);
+  /// Frees memory as LibTorch's allocator does: the next `make_memory` of the same size may return
+  /// it at once, for work on `stream`. The old contents are overwritten in the order of `stream`.
+  void free_memory(std::byte* memory, gpu::StreamHandle stream = nullptr);
   /// Frees memory immediately: later accesses are errors.
   void unmap_memory(std::byte* memory) { give_back(memory, false); }
 
@@ -116,6 +123,7 @@ class FakeCuda : public gpu::Runtime {
   void record(gpu::EventHandle event, gpu::StreamHandle stream) override;
   void wait(gpu::StreamHandle stream, gpu::EventHandle event) override;
   bool is_done(gpu::EventHandle event) override;
+  void synchronize(gpu::EventHandle event) override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory) noexcept override;
   std::byte* allocate_pinned(std::size_t bytes) override;
@@ -143,9 +151,14 @@ class FakeCuda : public gpu::Runtime {
     std::uint64_t recorded = 0;
     std::shared_ptr<std::uint64_t> reached = std::make_shared<std::uint64_t>(0);
   };
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Item {
+    Work work;
+    TimePoint begins{};  // at the earliest
+  };
   struct Stream {
     int device;
-    std::deque<Work> work{};
+    std::deque<Item> work{};
     bool capturing = false;
     gpu::CaptureMode capture_mode = gpu::CaptureMode::thread_local_only;
     bool destroyed = false;  // work that is queued is still done
@@ -157,6 +170,8 @@ class FakeCuda : public gpu::Runtime {
   [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
   void give_back(std::byte* memory, bool pinned);
   [[nodiscard]] bool is_busy() const;
+  /// Lets the GPU work until `is_over` is true. Without the lock.
+  void wait_until(const char* call, const std::function<bool()>& is_over);
   /// Waits until the GPU is idle, as cudaFree does.
   void wait_until_idle(const char* call);
   /// Checks a call that invalidates captures unless the thread's mode is relaxed.
@@ -180,8 +195,9 @@ class FakeCuda : public gpu::Runtime {
   std::vector<gpu::StreamHandle> unused_handles_{};  // handles of destroyed streams, for reuse
   std::map<Number, Event> events_{};
   std::map<const std::byte*, Memory> memory_{};
-  std::vector<std::byte*> freed_{};  // memory to free when the GPU is idle
-  std::size_t bytes_ = 0;            // allocated bytes of the device
+  std::multimap<std::size_t, std::byte*>
+      freed_{};            // blocks that `make_memory` returns again, by size
+  std::size_t bytes_ = 0;  // allocated bytes of the device
   std::size_t peak_bytes_ = 0;
   std::string broken_{};  // error of the process, which it keeps
   Number next_ = 16;

@@ -84,7 +84,7 @@ void FakeCuda::give_back(std::byte* memory, bool pinned) {
   memory_.erase(found);
 }
 
-std::byte* FakeCuda::make_memory(std::size_t bytes) {
+std::byte* FakeCuda::make_fresh_memory(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > max_bytes - std::min(max_bytes, bytes_))
     throw BackendError(
@@ -92,16 +92,40 @@ std::byte* FakeCuda::make_memory(std::size_t bytes) {
   return take(bytes, false);
 }
 
-void FakeCuda::free_memory(std::byte* memory) {
+std::byte* FakeCuda::make_memory(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (is_busy()) return freed_.push_back(memory);
-  give_back(memory, false);
+  const auto freed = freed_.find(bytes);
+  if (freed == freed_.end()) return make_fresh_memory(bytes);
+  std::byte* const memory = freed->second;
+  freed_.erase(freed);
+  peak_bytes_ = std::max(peak_bytes_, bytes_ += bytes);
+  return memory;
+}
+
+void FakeCuda::free_memory(std::byte* memory, gpu::StreamHandle stream) {
+  constexpr int garbage = 0xff;  // NaN
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(memory);
+  if (found == memory_.end() || found->second.pinned)
+    return complain("memory is freed that was not made");
+  const std::size_t bytes = found->second.size;
+  freed_.emplace(bytes, memory);
+  bytes_ -= bytes;
+  const auto overwrite = [=] {
+    std::memset(memory, garbage, bytes);
+    return true;
+  };
+  std::deque<Item>& work = streams_.at(ids_.at(stream)).work;
+  if (work.empty())
+    overwrite();
+  else
+    work.push_back({overwrite});
 }
 
 std::byte* FakeCuda::allocate(std::size_t bytes) {
   pass("cudaMalloc");
   pass_captures("cudaMalloc");
-  return make_memory(bytes);
+  return make_fresh_memory(bytes);
 }
 void FakeCuda::release(std::byte* memory) noexcept {
   pass_captures("cudaFree");

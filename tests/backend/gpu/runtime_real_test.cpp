@@ -96,6 +96,7 @@ TEST_F(RealRuntimeTest, CallsThatSucceedLeaveTheProgramsError) {
   EXPECT_NO_THROW(runtime_.copy(memory, host.data(), host.size(), CopyKind::to_device, stream));
   EXPECT_NO_THROW(runtime_.launch({}, stream));
   EXPECT_NO_THROW(runtime_.synchronize(stream));
+  EXPECT_NO_THROW(runtime_.synchronize(event));
   runtime_.release(memory);
   runtime_.destroy_event(event);
   runtime_.destroy_stream(stream);

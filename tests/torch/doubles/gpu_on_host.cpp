@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets LibTorch without CUDA compute on GPU tensors in memory of the CUDA double: each kernel is
-// the CPU's, on the same memory. Autograd runs backward on the thread of the device.
+// the CPU's, on the same memory, when the default stream has come to it. What that stream does not
+// wait for may not have happened yet. Autograd runs backward on the thread of the device.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,14 +23,6 @@
 
 namespace kolo::internal {
 
-CUstream_st* gpu_stream(const ::torch::Device& /*gpu*/) { return nullptr; }
-
-::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
-                                      const ::torch::TensorOptions& options,
-                                      CUstream_st* /*user*/) {
-  return at::empty(sizes, options);
-}
-
 namespace {
 
 using at::Tensor;
@@ -39,15 +32,22 @@ backend::FakeCuda& device() {
   return dynamic_cast<backend::FakeCuda&>(*runtime);
 }
 
+/// Waits until the default stream has done its work.
+void finish_stream() { device().synchronize(backend::gpu::StreamHandle{}); }
+
+/// `is_for_kolo`: Kolo's stream writes the memory first.
 Tensor make_on_gpu(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
-                   c10::Device gpu) {
+                   c10::Device gpu, bool is_for_kolo = false) {
   std::size_t elements = 1;  // from the first to the last
   for (std::size_t i = 0; i < sizes.size(); ++i)
     elements += static_cast<std::size_t>((sizes[i] - 1) * strides[i]);
   if (std::ranges::find(sizes, 0) != sizes.end()) elements = 0;
   const auto dtype = c10::scalarTypeToTypeMeta(type);
   const std::size_t bytes = elements * dtype.itemsize();
-  std::byte* const memory = bytes > 0 ? device().make_memory(bytes) : nullptr;
+  std::byte* memory = nullptr;
+  if (bytes > 0)
+    memory = is_for_kolo ? device().make_fresh_memory(bytes) : device().make_memory(bytes);
+  finish_stream();  // it may still overwrite memory that was freed
   const auto release = [](void* pointer) {
     device().free_memory(static_cast<std::byte*>(pointer));
   };
@@ -111,6 +111,7 @@ class HostCall {
   explicit HostCall(const c10::OperatorHandle& function) : function_(function) {}
 
   void operator()(torch::jit::Stack* stack) {
+    finish_stream();
     const auto& schema = function_.schema();
     const std::size_t first = stack->size() - schema.arguments().size();
     const std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(first),
@@ -189,6 +190,7 @@ void call_on_host(const c10::OperatorHandle& function, torch::jit::Stack* stack)
 /// whose channels are innermost in memory, these differ.
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double probability,
                                           c10::optional<bool> train) {
+  finish_stream();
   const Tensor host = on_host(input);
   const Tensor mask = at::empty(host.sizes(), host.options().dtype(at::kBool));
   if (train && !*train)
@@ -214,6 +216,11 @@ class CUDAHooks : public at::CUDAHooksInterface {  // the name that LibTorch loo
   }
 };
 
+[[maybe_unused]] const bool has_stream = [] {
+  kolo::detail::set_framework_stream([](int) -> CUstream_st* { return nullptr; });
+  return true;
+}();
+
 using at::CUDAHooksRegistry;
 using at::RegistererCUDAHooksRegistry;
 REGISTER_CUDA_HOOKS(CUDAHooks);
@@ -237,4 +244,13 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
 }
 
 }  // namespace
+
+::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
+                                      const ::torch::TensorOptions& options,
+                                      CUstream_st* /*user*/) {
+  const Tensor like = at::empty(sizes, at::TensorOptions().dtype(at::kByte));
+  return make_on_gpu(sizes, like.strides(), c10::typeMetaToScalarType(options.dtype()),
+                     options.device(), /*is_for_kolo=*/true);
+}
+
 }  // namespace kolo::internal

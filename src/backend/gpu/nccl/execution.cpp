@@ -57,7 +57,7 @@ Progress GpuExecution::step() {
       case Stage::preparing: return prepare_and_call();
       case Stage::calling: return finish_calling();
       case Stage::running:
-        if (!gpu().runtime()->is_done(done_.get())) {
+        if (!completion_->is_done()) {
           // Throws if NCCL has failed, in which case the kernels may never end.
           static_cast<void>(communicator().ready());
           return Progress::waiting;
@@ -123,11 +123,10 @@ bool GpuExecution::group_is_launched() {
 Progress GpuExecution::finish_calling() {
   if (!communicator().ready()) return Progress::waiting;
   end();
-  done_ = make_event(gpu().runtime());
-  gpu().runtime()->record(done_.get(), stream());
+  completion_ = std::make_shared<gpu::Completion>(gpu().runtime(), gpu().index(), stream());
   context_.order.serve();
   stage_ = Stage::running;
-  return Progress::moved;
+  return context_.blocking_wait ? Progress::moved : Progress::launched;
 }
 
 Awaited GpuExecution::waits_for() const {

@@ -11,6 +11,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/gpu/nccl/communicator.hpp"
+#include "backend/gpu/runtime/completion.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/small_allgather.hpp"
 
@@ -38,11 +39,12 @@ struct LaunchContext {
   Communicator& communicator;
   LaunchOrder& order;
   int rank;
+  bool blocking_wait;                    // batches are not reported as launched
   std::vector<Communicator*> to_retire;  // communicators to retire before the launch
 };
 
 /// Waits until it is next in the launch order and the communicator is ready, launches all work on
-/// the stream, and polls an event for its end. An execution that is abandoned aborts all
+/// the stream, and then only notices its end. An execution that is abandoned aborts all
 /// communicators.
 class GpuExecution : public Execution {
  public:
@@ -53,6 +55,7 @@ class GpuExecution : public Execution {
 
   Progress step() final;
   [[nodiscard]] Awaited waits_for() const final;
+  [[nodiscard]] std::shared_ptr<gpu::Completion> completion() const final { return completion_; }
 
  protected:
   /// Launches the work before NCCL's. False if NCCL has nothing to do.
@@ -95,7 +98,7 @@ class GpuExecution : public Execution {
   Stage stage_ = Stage::preparing;
   std::optional<SmallAllgather> gathered_{};
   bool is_gathered_ = false;
-  gpu::Event done_{};
+  std::shared_ptr<gpu::Completion> completion_{};
   std::chrono::steady_clock::time_point called_at_{};
 };
 

@@ -145,7 +145,8 @@ std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
 std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   Entry& entry = entries_.at(batch.ranks);
   note_use(entry, batch);
-  const LaunchContext context{gpu_, cpu_, entry.communicator, order_, rank_, to_retire(batch)};
+  const LaunchContext context{
+      gpu_, cpu_, entry.communicator, order_, rank_, settings_.gpu_blocking_wait, to_retire(batch)};
   switch (batch.kind.type) {
     case OperationType::allreduce: return make_allreduce(context, std::move(batch));
     case OperationType::reducescatter: return make_reducescatter(context, std::move(batch));

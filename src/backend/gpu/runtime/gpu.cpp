@@ -30,7 +30,7 @@ void check_versions(const Versions& versions) {
 
 }  // namespace
 
-std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream) {
+std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream, bool lasts) {
   const std::lock_guard lock(mutex_);
   if (index_ < 0) {
     open(device.index);
@@ -49,7 +49,8 @@ std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream) {
   // The driver lets its own stream wait for this event, so that no thread waits for the tensor.
   Event event = make_event(runtime_);
   runtime_->record(event.get(), stream);
-  return std::make_shared<const ReadyMark>(std::move(event), runtime_->stream_id(stream), ++marks_);
+  return std::make_shared<const ReadyMark>(std::move(event), runtime_->stream_id(stream), ++marks_,
+                                           lasts ? std::optional(stream) : std::nullopt);
 }
 
 void Gpu::open(int index) {

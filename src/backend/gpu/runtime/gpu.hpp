@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,19 +20,23 @@ namespace kolo::internal::backend::gpu {
 /// The point on the submitter's stream after which the memory of a tensor may be accessed.
 class ReadyMark {
  public:
-  ReadyMark(Event event, std::uint64_t stream, std::uint64_t number)
-      : event_(std::move(event)), stream_(stream), number_(number) {}
+  ReadyMark(Event event, std::uint64_t stream, std::uint64_t number,
+            std::optional<StreamHandle> lasting)
+      : event_(std::move(event)), stream_(stream), number_(number), lasting_(lasting) {}
 
   [[nodiscard]] EventHandle event() const { return event_.get(); }
   /// The id of the stream.
   [[nodiscard]] std::uint64_t stream() const { return stream_; }
   /// Later marks on a stream have larger numbers.
   [[nodiscard]] std::uint64_t number() const { return number_; }
+  /// The stream, if it is never destroyed.
+  [[nodiscard]] std::optional<StreamHandle> lasting_stream() const { return lasting_; }
 
  private:
   Event event_;
   std::uint64_t stream_;
   std::uint64_t number_;
+  std::optional<StreamHandle> lasting_;
 };
 
 /// The GPU of a rank: the device of the first tensor. CUDA is not called before there is one.
@@ -39,10 +44,11 @@ class Gpu {
  public:
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
-  /// `stream` is the stream on which the tensor is computed. Throws InvalidArgument if this device
-  /// cannot be used, if another is already in use, or if the stream is being captured; BackendError
-  /// if CUDA fails. Thread-safe.
-  [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream);
+  /// `stream` is the stream on which the tensor is computed; `lasts` if it is never destroyed.
+  /// Throws InvalidArgument if this device cannot be used, if another is already in use, or if the
+  /// stream is being captured; BackendError if CUDA fails. Thread-safe.
+  [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream,
+                                                      bool lasts = false);
 
   // The driver calls the other functions, after the first mark, with this GPU as current device.
 

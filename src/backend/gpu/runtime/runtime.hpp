@@ -76,6 +76,8 @@ class Runtime {
   /// Later work on the stream waits for the last record of the event.
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
   [[nodiscard]] virtual bool is_done(EventHandle event) = 0;
+  /// Blocks the calling thread, without polling, until the GPU has passed the last record.
+  virtual void synchronize(EventHandle event) = 0;
 
   /// Memory of the device, aligned to 256 bytes.
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;

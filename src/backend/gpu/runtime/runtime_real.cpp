@@ -123,7 +123,8 @@ class RealRuntime : public Runtime {
 
   EventHandle create_event() override {
     EventHandle event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+          "cudaEventCreateWithFlags");
     return event;
   }
 
@@ -149,6 +150,10 @@ class RealRuntime : public Runtime {
     if (result == not_ready) return false;
     if (result != 0) check(cudaEventQuery(event), "cudaEventQuery");
     return true;
+  }
+
+  void synchronize(EventHandle event) override {
+    check(cudaEventSynchronize(event), "cudaEventSynchronize");
   }
 
   std::byte* allocate(std::size_t bytes) override {

@@ -23,6 +23,7 @@ enum cudaStreamCaptureMode : int { cudaStreamCaptureModeGlobal };
 enum cudaMemcpyKind : int { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 inline constexpr unsigned cudaEnableDefault = 0;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventBlockingSync = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1;
 
@@ -102,6 +103,7 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags
   *event = nullptr;
   return cudaSuccess;
 }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) { return cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t /*event*/) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*/) {
   return cudaSuccess;

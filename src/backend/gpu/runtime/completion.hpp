@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a batch whose work is queued on the GPU.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "backend/gpu/runtime/handles.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+
+namespace kolo::internal::backend::gpu {
+
+/// Shared by the driver, which settles it once, and by the threads that wait for the batch.
+/// Thread-safe.
+class Completion {
+ public:
+  /// The batch is all work that is on `stream` now. `device` is the current one.
+  Completion(std::shared_ptr<Runtime> runtime, int device, StreamHandle stream)
+      : runtime_(std::move(runtime)), device_(device), event_(make_event(runtime_)) {
+    runtime_->record(event_.get(), stream);
+  }
+
+  [[nodiscard]] int device() const { return device_; }
+
+  /// Makes later work on `stream` wait for the batch. Returns false, and does nothing, while the
+  /// stream is captured into a graph. Throws BackendError.
+  [[nodiscard]] bool make_wait(StreamHandle stream) {
+    if (settled()) return true;
+    const DeviceGuard guard(*runtime_, device_);
+    const std::uint64_t id = runtime_->stream_id(stream);
+    const std::lock_guard lock(mutex_);
+    // All operations of a batch share the object, and most are waited for on one stream.
+    if (std::ranges::find(waiting_, id) != waiting_.end()) return true;
+    if (runtime_->is_capturing(stream)) return false;
+    runtime_->wait(stream, event_.get());
+    waiting_.push_back(id);
+    return true;
+  }
+
+  /// Blocks the calling thread until the GPU is done with the batch. Throws BackendError.
+  void block() const {
+    const DeviceGuard guard(*runtime_, device_);
+    runtime_->synchronize(event_.get());
+  }
+
+  /// True once the GPU is done. Throws BackendError.
+  [[nodiscard]] bool is_done() const { return runtime_->is_done(event_.get()); }
+
+  /// The driver has noticed the end, or the session has failed with `error`.
+  void settle(std::exception_ptr error) {
+    error_ = std::move(error);
+    // Release: pairs with the acquire in `settled`, after which other threads read the error.
+    settled_.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] bool settled() const { return settled_.load(std::memory_order_acquire); }
+  /// Null if the batch succeeded. Valid once settled.
+  [[nodiscard]] const std::exception_ptr& error() const { return error_; }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  int device_;
+  Event event_;
+  std::atomic<bool> settled_{false};
+  std::exception_ptr error_{};
+  std::mutex mutex_{};
+  std::vector<std::uint64_t> waiting_{};  // ids of the streams that wait already
+};
+
+}  // namespace kolo::internal::backend::gpu

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches whose operations are done although the GPU still works: the GPU does them in the order of
+// its streams.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "backend/backend.hpp"
+#include "backend/gpu/runtime/completion.hpp"
+
+namespace kolo::internal::session {
+
+struct LaunchedBatch {
+  std::unique_ptr<backend::Execution> execution;
+  std::shared_ptr<backend::gpu::Completion> completion;
+  std::string what;    // the batch in words, since its operations may be used again
+  std::string tensor;  // the name of its first tensor
+  std::uint64_t sequence;
+  std::int64_t bytes;
+  std::chrono::steady_clock::time_point since;  // when the GPU could begin, by SessionClock
+};
+
+/// The driver adds and settles the batches, in the order in which the GPU executes them. The
+/// `const` functions are thread-safe.
+class LaunchedBatches {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // For the driver only:
+  [[nodiscard]] std::deque<LaunchedBatch>& batches() { return batches_; }
+  void add(LaunchedBatch batch) {
+    bytes_ += batch.bytes;
+    const std::lock_guard lock(mutex_);
+    batches_.push_back(std::move(batch));
+  }
+  /// Removes the oldest batch, which has ended; with an error if the session has failed.
+  void settle_oldest(const std::exception_ptr& error, TimePoint now) {
+    // Destroyed without the lock, which `oldest` and `newest` need.
+    LaunchedBatch ended = take_oldest();
+    ended.execution.reset();
+    bytes_ -= ended.bytes;
+    if (error) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = error;
+    }
+    ended.completion->settle(error);
+    if (!batches_.empty()) batches_.front().since = now;
+  }
+
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  /// Null if there is no batch.
+  [[nodiscard]] std::shared_ptr<backend::gpu::Completion> oldest() const {
+    const std::lock_guard lock(mutex_);
+    return batches_.empty() ? nullptr : batches_.front().completion;
+  }
+  [[nodiscard]] std::shared_ptr<backend::gpu::Completion> newest() const {
+    const std::lock_guard lock(mutex_);
+    return batches_.empty() ? nullptr : batches_.back().completion;
+  }
+  /// The error of the first batch that failed; null if none has.
+  [[nodiscard]] std::exception_ptr error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
+
+ private:
+  LaunchedBatch take_oldest() {
+    const std::lock_guard lock(mutex_);
+    LaunchedBatch oldest = std::move(batches_.front());
+    batches_.pop_front();
+    return oldest;
+  }
+
+  std::atomic<std::int64_t> bytes_{0};
+  mutable std::mutex mutex_{};
+  std::exception_ptr error_{};
+  std::deque<LaunchedBatch> batches_{};  // written by the driver under the lock
+};
+
+}  // namespace kolo::internal::session
