@@ -61,8 +61,9 @@ class KOLO_EXPORT PeerLeft : public Error {
 };
 
 /// Some ranks did not submit an operation within `stall_shutdown`, or a running operation made no
-/// progress for that time. `ranks()` lists the late ranks. In the first case the process set is
-/// unusable from now on; in the second the session cannot continue.
+/// progress for that time. `ranks()` lists the late ranks; if some of them do not respond, without
+/// those that wait in Kolo themselves. In the first case the process set is unusable from now on;
+/// in the second the session cannot continue.
 class KOLO_EXPORT Stalled : public Error {
  public:
   using Error::Error;

@@ -148,6 +148,21 @@ TEST(StallReport, StandsInTheErrorOnAllRanks) {
   }
 }
 
+TEST(StallReport, ARankThatWaitsForAStoppedOneIsNotBlamed) {
+  std::vector<RankStatus> statuses{waiting(0, {"x"}), outside(1), waiting(2, {"y"})};
+  statuses[1].state = ProcessState::stopped;
+  Simulation simulation(one_host(3, statuses));
+  simulation.submit(0, {.name = "x"}, floats(1));
+  simulation.run();
+  simulation.pass_time(60s);
+  simulation.pass_time(1s);
+  const auto& failure = simulation.outcomes(0).back().failure;
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->ranks, RankSet::of(1));
+  EXPECT_THAT(failure->message, HasSubstr("not submitted by rank 1 within"));
+  EXPECT_THAT(failure->message, HasSubstr("rank 2: waiting in Kolo for allreduce \"y\""));
+}
+
 TEST(StallReport, ComesFromEveryHost) {
   // Ranks 0 and 2 lead. Rank 3 is stopped, and so is rank 4, which leads and says nothing.
   const std::vector<RankStatus> second{waiting(2, {"x"}),

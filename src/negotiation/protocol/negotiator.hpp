@@ -125,6 +125,11 @@ class Negotiator {
   /// the host.
   void on_blocked(const std::vector<RankStatus>& host);
 
+  /// At the root: see StallInspector.
+  [[nodiscard]] const Statuses* ask_about_batch(const Key& key) {
+    return stalls_.ask_about_batch(key, now_);
+  }
+
   [[nodiscard]] Actions take();
 
   /// True once all ranks have left and have executed all their batches: no rank needs another.

@@ -14,6 +14,9 @@ using std::chrono::seconds;
 /// The time for which the root gathers answers about a late key.
 constexpr milliseconds time_to_answer{500};
 
+/// The age at which answers about a batch are no longer used.
+constexpr seconds max_age_of_answers{1};
+
 /// Limits of the interval between inquiries about a possible deadlock across hosts. The interval
 /// doubles with each inquiry, so that a long wait causes few inquiries.
 constexpr seconds min_deadlock_probe_backoff{1};
@@ -132,6 +135,15 @@ void StallInspector::on_blocked(const std::vector<RankStatus>& host, TimePoint n
   }
 }
 
+const Statuses* StallInspector::ask_about_batch(const Key& key, TimePoint now) {
+  now_ = now;
+  if (answered_at_ != TimePoint{} && now_ - answered_at_ < max_age_of_answers) return &about_batch_;
+  const bool asks = std::ranges::any_of(
+      inquiries_, [](const Inquiry& inquiry) { return inquiry.purpose == Purpose::batch; });
+  if (!asks) inquire(key, Purpose::batch);
+  return nullptr;
+}
+
 void StallInspector::report_deadlocks() {
   if (has_gone_on(last_reported_blockade_, statuses_)) last_reported_blockade_ = {};
   std::optional<Blockade> found =
@@ -150,6 +162,11 @@ void StallInspector::conclude_inquiries() {
       continue;
     }
     concluded = true;
+    if (inquiry.purpose == Purpose::batch) {
+      about_batch_ = statuses_;
+      answered_at_ = now_;
+      continue;
+    }
     const std::optional<Lag> lag = lag_of(inquiry.key);
     const bool ends = inquiry.purpose == Purpose::end;
     const auto age = ends ? settings_.stall_shutdown : settings_.stall_warning;
@@ -157,7 +174,8 @@ void StallInspector::conclude_inquiries() {
     if (!lag || lag->waited < age || inquiry.purpose == Purpose::compare) continue;
     RankSet missing = sets_.at(lag->key.set).tally.expected().without(lag->submitted);
     if (ends) {
-      append_(StallEntry{*lag, missing, describe(missing, statuses_, lag->key)});
+      append_(
+          StallEntry{*lag, culprits(missing, statuses_), describe(missing, statuses_, lag->key)});
     } else {
       gather_late(late, *lag, std::move(missing));
     }

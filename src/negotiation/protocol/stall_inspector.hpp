@@ -36,6 +36,10 @@ class StallInspector {
   /// Some ranks of the root's host have been blocked for a while. `host`: all ranks of the host.
   void on_blocked(const std::vector<RankStatus>& host, TimePoint now);
 
+  /// The answers of all hosts that answer, about the ranks' batches; null for half a second, until
+  /// they are here. `key`: an operation of the batch.
+  [[nodiscard]] const Statuses* ask_about_batch(const Key& key, TimePoint now);
+
   [[nodiscard]] bool is_inquiring() const { return !inquiries_.empty(); }
   [[nodiscard]] std::vector<std::string> take_reports() { return std::exchange(reports_, {}); }
 
@@ -44,6 +48,7 @@ class StallInspector {
     warn,
     end,      // the operation has waited too long: a stall breaks the set
     compare,  // ranks of several hosts may wait for each other: collect all statuses
+    batch,    // a batch has not moved for too long: collect all statuses
   };
   struct Inquiry {
     Key key;
@@ -71,6 +76,8 @@ class StallInspector {
   std::vector<std::string> reports_{};
   std::vector<Inquiry> inquiries_{};
   Statuses statuses_{};  // the answers so far
+  Statuses about_batch_{};
+  TimePoint answered_at_{};  // the time of the answers about a batch
   Blockade last_reported_blockade_{};
   std::chrono::nanoseconds deadlock_probe_backoff_ = std::chrono::seconds(1);
   TimePoint next_deadlock_probe_{};

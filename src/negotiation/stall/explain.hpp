@@ -59,9 +59,24 @@ struct StalledGroup {
 /// Describes the activity of each of `ranks`, and of each rank that they wait for in turn. Ranks
 /// with the same activity share a line. With `wanted`, the text points out pending operations with
 /// a similar name, since one of the names may be misspelled. Without `times`, equal situations give
-/// equal texts.
+/// equal texts. `all_asked`: a rank without a status was asked for it and has not answered;
+/// otherwise the text leaves it out.
 [[nodiscard]] std::string describe(const RankSet& ranks, const Statuses& statuses,
-                                   const std::optional<Key>& wanted, bool times = true);
+                                   const std::optional<Key>& wanted, bool times = true,
+                                   bool all_asked = true);
+
+/// The ends of the waits that begin at some ranks: a rank whose batch waits for others leads to
+/// these.
+struct WaitEnds {
+  RankSet silent{};   // ranks that make no progress
+  RankSet unknown{};  // ranks without a status
+  RankSet late{};     // ranks that work and wait for nobody in Kolo
+};
+[[nodiscard]] WaitEnds find_wait_ends(const RankSet& awaited, const Statuses& statuses);
+
+/// The ranks to blame for a wait for `awaited`: if some ranks do not answer, those and the late
+/// ones, but none that waits in Kolo itself. If all answer, `awaited`.
+[[nodiscard]] RankSet culprits(const RankSet& awaited, const Statuses& statuses);
 
 /// The warning about late operations.
 [[nodiscard]] std::string report_late(const StalledGroup& late, const Statuses& statuses,

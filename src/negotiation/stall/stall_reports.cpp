@@ -26,8 +26,9 @@ std::string lasting(bool times, milliseconds time) {
 
 class StatusLines {
  public:
-  StatusLines(const Statuses& statuses, const std::optional<Key>& wanted, bool times)
-      : statuses_(statuses), wanted_(wanted), times_(times) {}
+  StatusLines(const Statuses& statuses, const std::optional<Key>& wanted, bool times,
+              bool all_asked)
+      : statuses_(statuses), wanted_(wanted), times_(times), all_asked_(all_asked) {}
 
   void add(const RankSet& ranks) {
     for (const int rank : ranks.to_vector()) {
@@ -50,8 +51,10 @@ class StatusLines {
   void add(int rank) {
     seen_.insert(RankSet::of(rank));
     const auto status = statuses_.find(rank);
-    if (status == statuses_.end())
-      return add_line(rank, "no response from the rank or its host", "");
+    if (status == statuses_.end()) {
+      if (all_asked_) add_line(rank, "no response from the rank or its host", "");
+      return;
+    }
     const std::string text = doing(status->second, times_);
     add_line(rank, text, status->second.silent() ? text : doing(status->second, false));
     if (!status->second.batch.empty() && !status->second.silent()) add(status->second.awaited);
@@ -122,6 +125,7 @@ class StatusLines {
   const Statuses& statuses_;
   const std::optional<Key>& wanted_;
   bool times_;
+  bool all_asked_;
   RankSet seen_{};
   struct Line {
     std::string text;
@@ -235,10 +239,47 @@ std::string in_seconds(milliseconds time) {
 }
 
 std::string describe(const RankSet& ranks, const Statuses& statuses,
-                     const std::optional<Key>& wanted, bool times) {
-  StatusLines lines(statuses, wanted, times);
+                     const std::optional<Key>& wanted, bool times, bool all_asked) {
+  StatusLines lines(statuses, wanted, times, all_asked);
   lines.add(ranks);
   return lines.text();
+}
+
+WaitEnds find_wait_ends(const RankSet& awaited, const Statuses& statuses) {
+  WaitEnds ends;
+  RankSet seen;
+  RankSet next = awaited;
+  while (!next.empty()) {
+    seen.insert(next);
+    RankSet further;
+    for (const int rank : next.to_vector()) {
+      const RankSet self = RankSet::of(rank);
+      const auto found = statuses.find(rank);
+      if (found == statuses.end()) {
+        ends.unknown.insert(self);
+        continue;
+      }
+      const RankStatus& status = found->second;
+      if (status.silent()) {
+        ends.silent.insert(self);
+      } else if (!status.batch.empty() && !status.awaited.empty()) {
+        further.insert(status.awaited);
+      } else if (!status.waits || status.pending == 0) {
+        ends.late.insert(self);
+      }
+    }
+    next = further.without(seen);
+  }
+  return ends;
+}
+
+RankSet culprits(const RankSet& awaited, const Statuses& statuses) {
+  WaitEnds ends = find_wait_ends(awaited, statuses);
+  RankSet blamed = std::move(ends.silent);
+  blamed.insert(ends.unknown);
+  if (blamed.empty()) return awaited;
+  blamed.insert(ends.late);
+  return blamed;
 }
 
 std::string report_late(const StalledGroup& late, const Statuses& statuses, bool times) {

@@ -49,7 +49,10 @@ HealthChecks::HealthChecks(const Settings& settings, const negotiation::Negotiat
       parent_(options.place.parent),
       board_(links.seats(), rank_, options.place.ranks),
       heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, settings, options.now),
-      watch_(board_, rank_, settings, clock) {
+      watch_(
+          board_, rank_, settings, clock, parent_ >= 0 ? Watch::Ask() : [this](const Key& key) {
+            return negotiator_.ask_about_batch(key);
+          }) {
   for (const negotiation::Child& child : options.place.children)
     if (!board_.shows(child.rank)) far_children_.push_back(child.rank);
 }
@@ -181,8 +184,11 @@ std::vector<PendingWait> HealthChecks::pending_waits() {
   if (!work_.running().empty()) {
     const RunningBatch& oldest = work_.running().front();
     backend::Awaited awaited = oldest.execution->waits_for();
-    pending_waits.push_back({describe(oldest), oldest.operations.front()->key().name,
-                             oldest.moved_at, RankSet::of(awaited.ranks), std::move(awaited.what)});
+    const Key& key = oldest.operations.front()->key();
+    const std::optional<HeartbeatMonitor::Silence> above = heartbeat_.silence(clock_.now());
+    pending_waits.push_back({describe(oldest), key.name, oldest.moved_at,
+                             RankSet::of(awaited.ranks), std::move(awaited.what), key,
+                             above ? above->rank : -1});
   }
   if (!launched_.batches().empty()) {
     const LaunchedBatch& oldest = launched_.batches().front();

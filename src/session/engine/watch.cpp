@@ -8,6 +8,12 @@
 #include "negotiation/stall/explain.hpp"
 
 namespace kolo::internal::session {
+namespace {
+
+/// The time after `stall_shutdown` in which the root asks all hosts who waits for whom.
+constexpr std::chrono::milliseconds time_for_the_root{1500};
+
+}  // namespace
 
 std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_waits) {
   const TimePoint now = clock_.now();
@@ -18,15 +24,15 @@ std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_wait
   for (const PendingWait& pending_wait : pending_waits) {
     const auto age = now - pending_wait.since;
     if (settings_.stall_shutdown.count() != 0 && age >= settings_.stall_shutdown)
-      return Failure{FailureKind::stalled, describe(pending_wait, true), pending_wait.tensor,
-                     pending_wait.awaited};
+      if (std::optional<Failure> stall = find_culprits(pending_wait)) return stall;
     if (settings_.stall_warning.count() == 0 || age < settings_.stall_warning) continue;
     Warning& last = warned_[pending_wait.what];
     if (last.at != TimePoint{} && now - last.at < settings_.stall_warning) continue;
     last.at = now;
-    std::string text = describe(pending_wait, false);
+    const negotiation::Statuses statuses = read_host();
+    std::string text = describe(pending_wait, statuses, false);
     if (std::exchange(last.text, text) != text && is_mine_to_report())
-      log(LogLevel::warning, describe(pending_wait, true));
+      log(LogLevel::warning, describe(pending_wait, statuses, true));
   }
   return std::nullopt;
 }
@@ -40,12 +46,44 @@ RankSet Watch::awaited_for_long(const std::vector<PendingWait>& pending_waits) c
   return awaited.without(RankSet::of(rank_));
 }
 
-std::string Watch::describe(const PendingWait& pending_wait, bool times) const {
+/// The stall, with the ranks that cause it. Ranks of other hosts may be awaited because they wait
+/// themselves, so the root asks them first. Null while they may still answer.
+std::optional<Failure> Watch::find_culprits(const PendingWait& pending_wait) const {
+  negotiation::Statuses statuses = read_host();
+  RankSet blamed;
+  bool all_asked = false;
+  if (pending_wait.batch &&
+      !negotiation::find_wait_ends(pending_wait.awaited, statuses).unknown.empty()) {
+    if (pending_wait.silent_ancestor >= 0) {  // it passes on neither questions nor answers
+      blamed = RankSet::of(pending_wait.silent_ancestor);
+    } else if (ask_) {
+      const negotiation::Statuses* const answers = ask_(*pending_wait.batch);
+      if (answers == nullptr) return std::nullopt;
+      statuses.insert(answers->begin(), answers->end());
+      all_asked = true;
+    } else if (clock_.now() - pending_wait.since < settings_.stall_shutdown + time_for_the_root) {
+      return std::nullopt;
+    }
+  }
+  std::string text = describe(pending_wait, statuses, true, all_asked);
+  if (blamed.empty()) {
+    blamed = negotiation::culprits(pending_wait.awaited, statuses);
+  } else {
+    text += "\n  " + negotiation::ranks_in_words(blamed) + ": no response, it may be stopped";
+  }
+  return Failure{FailureKind::stalled, std::move(text), pending_wait.tensor, std::move(blamed)};
+}
+
+negotiation::Statuses Watch::read_host() const {
   negotiation::Statuses statuses;
   for (negotiation::RankStatus& status : board_.read_all(clock_.real()))
     statuses.emplace(status.rank, std::move(status));
-  RankSet seen;
-  for (const auto& [rank, status] : statuses) seen.insert(RankSet::of(rank));
+  return statuses;
+}
+
+/// Without `all_asked`, `statuses` are those of this host; the other hosts report theirs.
+std::string Watch::describe(const PendingWait& pending_wait, const negotiation::Statuses& statuses,
+                            bool times, bool all_asked) const {
   std::string text = pending_wait.what;
   if (times) {
     const auto age =
@@ -56,8 +94,7 @@ std::string Watch::describe(const PendingWait& pending_wait, bool times) const {
   if (!pending_wait.awaited.empty())
     text += negotiation::ranks_in_words(pending_wait.awaited) + ' ';
   text += pending_wait.awaits.empty() ? "to go on" : pending_wait.awaits;
-  // Only ranks of this host are visible; the other hosts report theirs.
-  return text + negotiation::describe(pending_wait.awaited.common(seen), statuses, {}, times);
+  return text + negotiation::describe(pending_wait.awaited, statuses, {}, times, all_asked);
 }
 
 bool Watch::is_mine_to_report() const {

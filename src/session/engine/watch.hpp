@@ -4,13 +4,16 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/session_clock.hpp"
 #include "base/settings.hpp"
+#include "negotiation/stall/explain.hpp"
 #include "session/engine/status_board.hpp"
 
 namespace kolo::internal::session {
@@ -21,7 +24,9 @@ struct PendingWait {
   std::string tensor;  // the name of its first tensor; "": none
   SessionClock::TimePoint since;
   RankSet awaited{};
-  std::string awaits{};  // the awaited action: "to deposit piece 3"
+  std::string awaits{};        // the awaited action: "to deposit piece 3"
+  std::optional<Key> batch{};  // an operation of the batch that waits
+  int silent_ancestor = -1;    // rank above this one that does not respond
 };
 
 /// Reports waits that last too long. If several ranks of a host have the same wait, the lowest
@@ -30,9 +35,13 @@ class Watch {
  public:
   using TimePoint = SessionClock::TimePoint;
 
-  /// The references outlive the object.
-  Watch(const StatusBoard& board, int rank, const Settings& settings, const SessionClock& clock)
-      : board_(board), rank_(rank), settings_(settings), clock_(clock) {}
+  /// Asks the ranks of all hosts what they do; null until they have had time to answer.
+  using Ask = std::function<const negotiation::Statuses*(const Key&)>;
+
+  /// The references outlive the object. `ask`: on the root; empty elsewhere.
+  Watch(const StatusBoard& board, int rank, const Settings& settings, const SessionClock& clock,
+        Ask ask)
+      : board_(board), rank_(rank), settings_(settings), clock_(clock), ask_(std::move(ask)) {}
 
   /// Call this ten times a second with all waits. Warns once about each wait that lasts, and again
   /// if its description has changed. Returns the stall if a wait has lasted too long.
@@ -48,13 +57,18 @@ class Watch {
     TimePoint at{};
   };
 
-  [[nodiscard]] std::string describe(const PendingWait& pending_wait, bool times) const;
+  [[nodiscard]] std::optional<Failure> find_culprits(const PendingWait& pending_wait) const;
+  [[nodiscard]] negotiation::Statuses read_host() const;
+  [[nodiscard]] std::string describe(const PendingWait& pending_wait,
+                                     const negotiation::Statuses& statuses, bool times,
+                                     bool all_asked = false) const;
   [[nodiscard]] bool is_mine_to_report() const;
 
   const StatusBoard& board_;
   int rank_;
   const Settings& settings_;
   const SessionClock& clock_;
+  Ask ask_;
   std::map<std::string, Warning> warned_{};  // by `PendingWait::what`
 };
 
