@@ -172,6 +172,8 @@ class Training {
     if (kolo::rank() == 0)
       std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(),
                                history_.steps());
+    if (options_.load_for > 0)  // who observes the steps also wants to know whose they are
+      std::ofstream(fmt::format("{}/rank.{}", options_.folder, kolo::rank())) << ::getpid();
     begins_ = true;
     while (goes_on()) {
       step(first_batch(sampler_.indices()));
