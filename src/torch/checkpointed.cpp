@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/finally.hpp"
@@ -73,6 +74,7 @@ struct Call : ::torch::CustomClassHolder {
   }
 
   Function function;
+  std::vector<bool> is_defined{};  // by result of the first call
   StateDict random = random_state();
   AutocastState cpu = autocast_state(c10::DeviceType::CPU);
   AutocastState gpu = autocast_state(c10::DeviceType::CUDA);
@@ -98,7 +100,11 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
     context->save_for_backward(inputs.vec());
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     const UncachedAutocast uncached;
-    return call->function(inputs.vec());
+    variable_list results = call->function(inputs.vec());
+    // LibTorch takes no undefined results, which layers have, such as attention without weights.
+    for (const Tensor& result : results) call->is_defined.push_back(result.defined());
+    std::erase_if(results, [](const Tensor& result) { return !result.defined(); });
+    return results;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -108,7 +114,8 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
       inputs.push_back(saved.defined() ? saved.detach().set_requires_grad(saved.requires_grad())
                                        : saved);
     const auto capsule = context->saved_data["call"].toCapsule();
-    const variable_list results = static_cast<const Call&>(*capsule).repeat(inputs);
+    variable_list results = static_cast<const Call&>(*capsule).repeat(inputs);
+    std::erase_if(results, [](const Tensor& result) { return !result.defined(); });
     variable_list roots;
     variable_list of_roots;
     for (std::size_t i = 0; i < results.size() && i < gradients.size(); ++i) {
@@ -128,8 +135,16 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
 
 std::vector<Tensor> checkpointed(const Function& function, const std::vector<Tensor>& inputs) {
   if (!at::GradMode::is_enabled()) return function(inputs);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].defined())
+      throw InvalidArgument("checkpointed: input " + std::to_string(i) + " is undefined");
   const Tensor anchor = at::zeros({}).set_requires_grad(true);
-  return Checkpointed::apply(anchor, at::TensorList(inputs), c10::make_intrusive<Call>(function));
+  const auto call = c10::make_intrusive<Call>(function);
+  const variable_list defined = Checkpointed::apply(anchor, at::TensorList(inputs), call);
+  variable_list results(call->is_defined.size());
+  for (std::size_t i = 0, next = 0; i < results.size(); ++i)
+    if (call->is_defined[i]) results[i] = defined[next++];
+  return results;
 }
 
 Tensor checkpointed(const std::function<Tensor(const Tensor&)>& function, const Tensor& input) {

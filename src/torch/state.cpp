@@ -156,6 +156,12 @@ void submit(std::vector<PackedBuffers>& packs, int root, const ProcessSet& set) 
   }
 }
 
+void require_elements(const ::torch::Tensor& tensor, const std::string& name) {
+  if (!tensor.defined()) throw InvalidArgument("'" + name + "' is undefined", name);
+  if (tensor.is_cpu() && tensor.layout() == at::kStrided && !is_readable(tensor))
+    throw InvalidArgument("'" + name + "' has no memory", name);
+}
+
 // The maxima of a number and of its complement over the ranks are complements of each other if and
 // only if all ranks have the same number.
 bool all_have(std::uint64_t number, const ProcessSet& set) {
@@ -200,10 +206,16 @@ void broadcast_parameters(const NamedParameters& tensors, int root, const Proces
 void require_equal(const NamedParameters& tensors, const ProcessSet& set) {
   std::vector<Item> items;
   std::vector<ParameterHash> hashes;
-  for (const auto& [name, tensor] : tensors) {
-    items.push_back({name, describe(tensor)});
-    hashes.push_back({name, hash_of(tensor)});
-  }
+  const auto read = [&] {
+    for (const auto& [name, tensor] : tensors) {
+      require_elements(tensor, name);
+      const std::string description = describe(tensor);
+      items.push_back({name, description.substr(0, description.find(" strides "))});
+      hashes.push_back({name, hash_of(tensor)});
+    }
+  };
+  // An error of one rank is one of all, because the others would wait for it.
+  share_failure("kolo.require_equal.read", "require_equal: ", read, set);
   require_agreement("kolo.require_equal.tensors", "The tensors", items, set);
   require_equal_hashes(hashes, set);
 }

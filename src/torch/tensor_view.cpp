@@ -167,7 +167,8 @@ std::uint64_t hash_of(const ::torch::Tensor& tensor) {
     const ::torch::Tensor coalesced = tensor.coalesce();
     return hash_of(coalesced.indices()) ^ hash_of(coalesced.values());
   }
-  const ::torch::Tensor on_host = tensor.detach().cpu().contiguous();
+  // A tensor may be a view that negates or conjugates the elements of its memory.
+  const ::torch::Tensor on_host = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   return hash_of({static_cast<const std::byte*>(on_host.data_ptr()), on_host.nbytes()});
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank leaves in the way that the first argument names, while the others are in a Kolo call.
 // The others print which rank is missing, and how long after the departure they learned of it.
-#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -65,16 +64,6 @@ void reduce_large(const std::string& how, bool victim) {
   if (how == "killed_sharing") reduce_large<kolo::SharedVector<float>>(victim);
 }
 
-/// Standard error becomes a full pipe that nobody reads.
-void block_messages() {
-  int ends[2];
-  if (::pipe(ends) != 0 || ::fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0) std::abort();
-  const std::vector<char> page(4096, '.');
-  while (::write(ends[1], page.data(), page.size()) > 0) {
-  }
-  if (::fcntl(ends[1], F_SETFL, 0) != 0 || ::dup2(ends[1], STDERR_FILENO) < 0) std::abort();
-}
-
 void leave(const std::string& how) {
   std::vector<float> tensor(8);
   if (how == "exit" || how == "exit_alone") std::exit(3);
@@ -96,7 +85,6 @@ void leave(const std::string& how) {
         kolo::allreduce_async(given, {.name = "of the leaver"});
     std::exit(3);
   }
-  if (how == "mute") block_messages();
   if (how == "twice") kolo::init();
   if (how == "terminates") {
     const std::vector<float> own(8);

@@ -150,8 +150,8 @@ TEST_F(CheckpointedTest, AWeightInMixedPrecisionGetsTheGradientsOfAllUses) {
       const Layer layer = [&](const Tensor& in) { return ::torch::matmul(in, w); };
       Tensor loss;
       const Autocast autocast(::torch::kCPU, ::torch::kBFloat16);
-      loss = call(layer, ::torch::ones({2, 4}), is_checkpointed).sum() +
-             layer(::torch::ones({1, 4}) * 3.0).sum();
+      const Tensor first = call(layer, ::torch::ones({2, 4}), is_checkpointed);
+      loss = first.sum() + layer(::torch::ones({1, 4}) * 3.0).sum();
       if (backward_inside) {
         loss.backward();
       } else {
@@ -161,6 +161,22 @@ TEST_F(CheckpointedTest, AWeightInMixedPrecisionGetsTheGradientsOfAllUses) {
       return std::vector<Tensor>{w.grad()};
     });
   }
+}
+
+TEST_F(CheckpointedTest, UndefinedResultsStayUndefined) {
+  const Tensor w = parameter({2.0});
+  const auto function = [w](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{Tensor(), in[0] * w, Tensor()};
+  };
+  const std::vector<Tensor> results = checkpointed(function, {values({3.0})});
+  ASSERT_EQ(results.size(), 3U);
+  EXPECT_FALSE(results[0].defined() || results[2].defined());
+  results[1].sum().backward();
+  expect_close(w.grad(), values({3.0}));
+  EXPECT_EQ(error_of<InvalidArgument>([&] {
+              static_cast<void>(checkpointed(function, {Tensor()}));
+            }).what(),
+            std::string("checkpointed: input 0 is undefined"));
 }
 
 TEST_F(CheckpointedTest, WhatCannotWorkIsRefused) {

@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <stdexcept>
+#include <string>
 
 namespace kolo::internal::testing_support {
 namespace {
@@ -173,6 +174,22 @@ TEST_F(EqualParameters, OfJoinedRanksAreNotCompared) {
   optimizer.zero_grad();
   backward();
   optimizer.step();
+}
+
+TEST_F(EqualParameters, OnRequestAreComparedByTheirValues) {
+  const ::torch::Tensor a = ::torch::arange(6, f64).reshape({2, 3});
+  require_equal(NamedParameters{{"a", rank() == 0 ? a : a.t().contiguous().t()}});
+  const ::torch::Tensor c = ::torch::complex(a, a + 1.0);
+  require_equal(NamedParameters{{"c", rank() == 0 ? c.conj() : c.conj().resolve_conj()}});
+  EXPECT_EQ(error_of<Mismatch>([&] {
+              require_equal(NamedParameters{{"c", rank() == last_ ? c.conj() : c}});
+            }).tensor(),
+            "c");
+  const auto error = error_of<Error>([&] {
+    require_equal(NamedParameters{{"a", rank() == last_ ? ::torch::Tensor() : a}});
+  });
+  EXPECT_THAT(error.what(), HasSubstr("'a' is undefined (on rank " + std::to_string(last_)));
+  require_equal(NamedParameters{{"a", a}});
 }
 
 TEST_F(EqualParameters, OnRequest) {

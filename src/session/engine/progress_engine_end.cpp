@@ -91,20 +91,17 @@ void ProgressEngine::leave(bool clean, const std::string& reason) {
   try {
     read_clock();
     submit();
-    // The other ranks are told first: records and log messages may have to wait for a file system,
-    // or for a lock of a thread that terminates the process.
-    const auto pending = work_.pending();
+    if (clean) {
+      recorder_.note(diagnostics::EventKind::leaving, reason, clock_.real());
+    } else {
+      recorder_.fault(diagnostics::EventKind::leaving, reason, work_.pending(), clock_.real());
+      // Warn at once: ranks that compute learn of this only in their next call, perhaps much later.
+      log(LogLevel::warning, "this rank leaves the session: " + reason);
+    }
     negotiator_.on_leave(reason);
     checks_.board().publish_end(
         {FailureKind::shut_down, clean ? "" : reason, "", RankSet::of(rank_)},
         /*alarm=*/false, clock_.real());
-    if (clean) {
-      recorder_.note(diagnostics::EventKind::leaving, reason, clock_.real());
-    } else {
-      recorder_.fault(diagnostics::EventKind::leaving, reason, pending, clock_.real());
-      // Warn at once: ranks that compute learn of this only in their next call, perhaps much later.
-      log(LogLevel::warning, "this rank leaves the session: " + reason);
-    }
   } catch (...) {
     fail_session_with_current_exception();
   }
