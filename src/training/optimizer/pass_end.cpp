@@ -176,8 +176,8 @@ void PassReducer::learn_summary() noexcept {
   if (summary_.future() != nullptr) attempt([&] { take_summary(); });
 }
 
+// Call `learn_summary` before, once in a pass.
 void PassReducer::submit_missing() noexcept {
-  learn_summary();
   const bool unknown = agrees_ && is_member_ && !knows_rounds();
   for (std::size_t slot = 0; slot < slots() && !unknown; ++slot)
     storage_.expect(slot, summary_.contents()[slot]);
