@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -200,11 +201,11 @@ void PassReducer::submit_missing() noexcept {
 // A module has changed on some ranks only, or the ranks are in different passes. Operations that
 // only some ranks have would wait for the others for ever. So the ranks tell each other what they
 // have submitted, and each submits an operation that matches no other in the place of what it does
-// not have. All get Mismatch for it.
+// not have. All get Mismatch for it. A rank whose backward has thrown does so once it settles, and
+// the others wait for it.
 void PassReducer::refuse_unknown() {
   std::vector<Item> mine{{"", ""}};  // ranks that have joined have no item
-  for (const PendingReduction& pending : pending_)
-    mine.push_back({pending.name, buckets_.of(pending.slots.front()).name});
+  for (const PendingReduction& pending : pending_) mine.push_back({pending.name, ""});
   const std::vector<std::vector<Item>> lists =
       gather_items(fmt::format("{}(gradients)", number_), mine, options_.process_set);
   const auto has = [](const std::vector<Item>& items, const std::string& name) {
@@ -214,12 +215,15 @@ void PassReducer::refuse_unknown() {
     return !std::ranges::all_of(
         lists, [&](const auto& items) { return items.empty() || has(items, item.name); });
   };
-  std::map<std::string, std::string> partial;  // the buckets of these operations
+  std::set<std::string> partial;  // the names of operations
   for (const std::vector<Item>& list : lists)
     for (const Item& item : list)
-      if (is_partial(item)) partial.emplace(item.name, item.description);
+      if (is_partial(item)) partial.insert(item.name);
   if (partial.empty()) return;
-  const auto& [operation, bucket] = *partial.begin();
+  const std::string operation = *partial.begin();
+  std::string bucket = operation.substr(std::to_string(number_).size());
+  for (const std::string_view start : {"(hook 1)", "."})
+    if (bucket.starts_with(start)) bucket.erase(0, start.size());
   std::vector<int> ranks;
   for (std::size_t i = 0; i < lists.size(); ++i)
     if (has(lists[i], operation)) ranks.push_back(options_.process_set.ranks()[i]);
@@ -228,7 +232,7 @@ void PassReducer::refuse_unknown() {
                   "and remove layers on all ranks alike, before the same pass",
                   subject_, bucket, on_ranks(ranks)),
       bucket, ranks));
-  for (const auto& [name, unused] : partial)
+  for (const std::string& name : partial)
     if (!has(mine, name)) submit_refusal(name);
 }
 
