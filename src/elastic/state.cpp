@@ -99,7 +99,7 @@ void State::Data::copy(std::uint64_t number) {
   std::vector<StateDict> gathered(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (entries[i].handler->saves_together()) entries[i].handler->save(gathered[i]);
-  // What the GPU has not done may fail, and what has failed there must not be committed.
+  // Work that the GPU has not done may fail, and values of failed work must not be committed.
   synchronize();
   commits = 0;  // until the copy is complete, there is no commit to restore
   for (std::size_t i = 0; i < entries.size(); ++i) {

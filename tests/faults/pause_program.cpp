@@ -34,7 +34,7 @@ namespace {
 /// run_pauses.py has the same list.
 enum class Phase : std::int64_t { start, plan, join, sets, departure, end };
 
-/// What run_pauses.py reads, in the order of its fields.
+/// The record that run_pauses.py reads, in the order of its fields.
 struct Progress {
   std::atomic<std::int64_t> process;
   std::atomic<std::int64_t> steps;

@@ -83,7 +83,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void stop_timeline();
   std::string write_flight_record(const std::string& path);
 
-  /// This rank leaves the session, and every other rank is told. Does not wait.
+  /// Leaves the session, and tells every other rank. Does not wait.
   void leave(bool clean, const std::string& reason);
 
   /// Leaves, and waits until the other ranks have been told, at most for `timeout`.

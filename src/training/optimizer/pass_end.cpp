@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -211,16 +211,13 @@ void PassReducer::refuse_unknown() {
   const auto has = [](const std::vector<Item>& items, const std::string& name) {
     return std::ranges::find(items, name, &Item::name) != items.end();
   };
-  const auto is_partial = [&](const Item& item) {
-    return !std::ranges::all_of(
-        lists, [&](const auto& items) { return items.empty() || has(items, item.name); });
-  };
-  std::set<std::string> partial;  // the names of operations
+  const auto present = std::ranges::count_if(lists, [](const auto& list) { return !list.empty(); });
+  std::map<std::string, std::ptrdiff_t> partial;  // operations, and the number of their ranks
   for (const std::vector<Item>& list : lists)
-    for (const Item& item : list)
-      if (is_partial(item)) partial.insert(item.name);
+    for (const Item& item : list) ++partial[item.name];
+  std::erase_if(partial, [present](const auto& one) { return one.second == present; });
   if (partial.empty()) return;
-  const std::string operation = *partial.begin();
+  const std::string operation = partial.begin()->first;
   std::string bucket = operation.substr(std::to_string(number_).size());
   for (const std::string_view start : {"(hook 1)", "."})
     if (bucket.starts_with(start)) bucket.erase(0, start.size());
@@ -232,7 +229,7 @@ void PassReducer::refuse_unknown() {
                   "and remove layers on all ranks alike, before the same pass",
                   subject_, bucket, on_ranks(ranks)),
       bucket, ranks));
-  for (const std::string& name : partial)
+  for (const auto& [name, holders] : partial)
     if (!has(mine, name)) submit_refusal(name);
 }
 

@@ -66,8 +66,8 @@ class FakeCuda : public gpu::Runtime {
   [[nodiscard]] std::vector<std::string> complaints() const;
   void complain(const std::string& text);
 
-  /// An error of a kernel, which the process keeps: no more work is done, and every later call
-  /// fails.
+  /// An error of a kernel, which the process keeps: the GPU does no further work, and every
+  /// later call fails.
   void break_down(const std::string& error);
   [[nodiscard]] bool is_broken() const;
   /// The same, with a complaint.
