@@ -102,4 +102,8 @@ std::string to_string(const RankSet& ranks) {
   return text;
 }
 
+std::string ranks_in_words(const RankSet& ranks) {
+  return (ranks.count() == 1 ? "rank " : "ranks ") + to_string(ranks);
+}
+
 }  // namespace kolo::internal

@@ -45,5 +45,7 @@ class RankSet {
 
 /// The spelling in messages: "0-2, 5".
 [[nodiscard]] std::string to_string(const RankSet& ranks);
+/// Text such as "rank 3" or "ranks 0-2, 5".
+[[nodiscard]] std::string ranks_in_words(const RankSet& ranks);
 
 }  // namespace kolo::internal

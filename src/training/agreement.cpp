@@ -68,12 +68,6 @@ Item first_difference(int reference, const std::vector<Item>& theirs,
   return only_on(mine[common], my_rank);
 }
 
-std::string listed(const std::vector<int>& ranks) {
-  RankSet set;
-  for (const int rank : ranks) set.insert(RankSet::of(rank));
-  return to_string(set);
-}
-
 }  // namespace
 
 std::vector<Item> items_of(const std::vector<NamedTensor>& tensors, const std::string& subject) {
@@ -124,27 +118,15 @@ void require_agreement(const std::string& operation, const std::string& subject,
 
   const Item difference = from_text(report).front();
   throw Mismatch(subject + " differ between the ranks: " + difference.description +
-                     ". Differing from rank " + std::to_string(first) + ": " + listed(differing) +
-                     ".",
+                     ". Differing from rank " + std::to_string(first) + ": " +
+                     to_string(RankSet::of(differing)) + ".",
                  difference.name, differing);
-}
-
-std::vector<std::vector<Item>> gather_items(const std::string& operation,
-                                            const std::vector<Item>& items, const ProcessSet& set) {
-  std::vector<std::vector<Item>> lists;
-  for (const std::string& text : allgather(to_text(items), {.name = operation, .process_set = set}))
-    lists.push_back(from_text(text));
-  return lists;
-}
-
-std::string on_ranks(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(ranks);
 }
 
 void require_root(const std::string& function, int root, const ProcessSet& set) {
   if (set.contains(root)) return;
   throw InvalidArgument(function + ": the root " + std::to_string(root) +
-                        " is not one of the ranks " + listed(set.ranks()));
+                        " is not one of the ranks " + to_string(RankSet::of(set.ranks())));
 }
 
 std::string failure_of(const std::function<void()>& work) {
@@ -173,8 +155,7 @@ void share_failure(const std::string& operation, const std::string& context,
   if (failed.empty()) return;
   // All ranks throw the message of the same rank, so that logs agree.
   broadcast(failure, failed.front(), {.name = operation + ".failure", .process_set = set});
-  throw Error(fmt::format("{}{} (on rank{} {})", context, failure, failed.size() == 1 ? "" : "s",
-                          listed(failed)),
+  throw Error(fmt::format("{}{} (on {})", context, failure, ranks_in_words(RankSet::of(failed))),
               {}, failed);
 }
 

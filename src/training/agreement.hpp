@@ -31,14 +31,6 @@ struct Item {
 KOLO_EXPORT void require_agreement(const std::string& operation, const std::string& subject,
                                    const std::vector<Item>& items, const ProcessSet& set = {});
 
-/// Collective. Returns the list of each rank of the set; an empty one for ranks that have joined.
-[[nodiscard]] std::vector<std::vector<Item>> gather_items(const std::string& operation,
-                                                          const std::vector<Item>& items,
-                                                          const ProcessSet& set);
-
-/// "rank 1" or "ranks 0, 2-3".
-[[nodiscard]] std::string on_ranks(const std::vector<int>& ranks);
-
 /// Collective. Returns the world ranks that passed true, in ascending order.
 [[nodiscard]] std::vector<int> ranks_that(bool said_so, const std::string& operation,
                                           const ProcessSet& set = {});

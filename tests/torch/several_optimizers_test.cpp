@@ -43,6 +43,30 @@ TEST_F(SeveralOptimizersTest, ARankWithoutAPassStepsThemInAnyOrder) {
   expect_close(rare, values({1.0 - 4 * (with_pass - 1.0 / size())}));
 }
 
+// The last rank steps without backward, and begins with the optimizer whose pass the others end
+// last.
+TEST_F(SeveralOptimizersTest, ParametersThatOneRankAddsAreNamedWhereverRanksBegin) {
+  if (size() == 1) GTEST_SKIP() << "on several ranks";
+  std::vector<::torch::Tensor> weights;
+  for (int i = 0; i < 4; ++i) weights.push_back(parameter({1.0}));
+  DistributedOptimizer first(optim::SGD({weights[0]}, 1.0), {{"a", weights[0]}});
+  DistributedOptimizer second(optim::SGD({weights[1]}, 1.0), {{"b", weights[1]}});
+  if (rank() == 0) {
+    first.add_param_group(optim::OptimizerParamGroup({weights[2]}));
+    second.add_param_group(optim::OptimizerParamGroup({weights[3]}));
+  }
+  const auto named = testing::HasSubstr("is on rank 0 only");
+  if (rank() + 1 < size()) {
+    ::torch::Tensor loss = weights[0] + weights[1];
+    if (rank() == 0) loss = loss + weights[2] + weights[3];
+    EXPECT_THAT(error_of<Mismatch>([&] { loss.sum().backward(); }).what(), named);
+  } else {
+    EXPECT_THAT(error_of<Mismatch>([&] { second.step(); }).what(), named);
+    EXPECT_THAT(error_of<Mismatch>([&] { first.step(); }).what(), named);
+  }
+  expect_close(allreduce(values({1.0}), {.op = ReduceOp::sum}), values({1.0 * size()}));
+}
+
 // The second optimizer has no step of its own in the last round of an epoch, which rank 0 makes
 // alone.
 TEST_F(SeveralOptimizersTest, ReductionsBeforeAJoinAreOfNoLaterStep) {

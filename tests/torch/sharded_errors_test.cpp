@@ -253,5 +253,19 @@ TEST(ShardedDepartureTest, ARankThatIsLostWhileTheOthersGatherIsNamed) {
   }
 }
 
+TEST_F(ShardedErrorsTest, AParameterThatOneRankAddsIsNamedOnAll) {
+  if (size() == 1) GTEST_SKIP() << "on several ranks";
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    ::torch::Tensor w = parameter({1.0, 2.0});
+    ::torch::Tensor added = parameter({1.0, 1.0});
+    ShardedOptimizer optimizer(optim::SGD({w}, 1.0), {{"w", w}}, {}, sharding);
+    if (rank() == 0) optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+    const auto loss = [&] { return rank() == 0 ? w.sum() + added.sum() : w.sum(); };
+    EXPECT_THAT(error_of<Mismatch>([&] { loss().backward(); }).what(),
+                testing::HasSubstr("is on rank 0 only"));
+    expect_close(allreduce(values({1.0}), {.op = ReduceOp::sum}), values({1.0 * size()}));
+  }
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

@@ -14,10 +14,6 @@
 
 namespace kolo::internal::negotiation {
 
-std::string ranks_in_words(const RankSet& ranks) {
-  return (ranks.count() == 1 ? "rank " : "ranks ") + internal::to_string(ranks);
-}
-
 std::string operation_in_words(OperationType type, const Key& key) {
   if (key.reserved()) return std::string(internal::to_string(type));
   return fmt::format("{} {}", internal::to_string(type), to_string(key));

@@ -15,9 +15,6 @@
 
 namespace kolo::internal::negotiation {
 
-/// Text such as "rank 3" or "ranks 0-2, 5".
-[[nodiscard]] std::string ranks_in_words(const RankSet& ranks);
-
 /// Text such as `allreduce "weight"`.
 [[nodiscard]] std::string operation_in_words(OperationType type, const Key& key);
 
@@ -74,8 +71,8 @@ struct WaitEnds {
 };
 [[nodiscard]] WaitEnds find_wait_ends(const RankSet& awaited, const Statuses& statuses);
 
-/// The ranks to blame for a wait for `awaited`: if some ranks do not answer, those and the late
-/// ones, but none that waits in Kolo itself. If all answer, `awaited`.
+/// The ranks to blame for a wait for `awaited`. If `find_wait_ends` finds silent or unknown ranks,
+/// those and the late ranks that it finds. Otherwise `awaited`.
 [[nodiscard]] RankSet culprits(const RankSet& awaited, const Statuses& statuses);
 
 /// The warning about late operations.
@@ -92,9 +89,9 @@ struct Blockade {
 /// The members of a process set; none if there is no such set.
 using MembersOf = std::function<RankSet(SetId)>;
 
-/// Finds the ranks that wait only for operations that cannot complete unless another of these ranks
-/// continues. Ranks without a complete list of operations are assumed to continue, unless all ranks
-/// of the world wait.
+/// Finds a deadlock: ranks that wait for each other. None of their pending operations can complete
+/// unless another of these ranks continues. Ranks without a complete list of operations are assumed
+/// to continue, unless all ranks of the world wait.
 [[nodiscard]] std::optional<Blockade> find_deadlock(const Statuses& statuses,
                                                     const MembersOf& members_of);
 

@@ -116,11 +116,10 @@ std::optional<Failure> HealthChecks::find_ended_process() {
   lost_ = links_.lost_ranks();
   if (!lost_.empty()) next_ = clock_.now() + time_to_read;
   if (!silent.empty())
-    return Failure{
-        FailureKind::peer_left,
-        fmt::format("the process{} of {} ended without leaving the session",
-                    silent.count() == 1 ? "" : "es", negotiation::ranks_in_words(silent)),
-        "", silent};
+    return Failure{FailureKind::peer_left,
+                   fmt::format("the process{} of {} ended without leaving the session",
+                               silent.count() == 1 ? "" : "es", ranks_in_words(silent)),
+                   "", silent};
   if (!leavers.empty()) return Failure{FailureKind::peer_left, last_words, "", leavers};
   return std::nullopt;
 }

@@ -69,7 +69,7 @@ std::optional<Failure> Watch::find_culprits(const PendingWait& pending_wait) con
   if (blamed.empty()) {
     blamed = negotiation::culprits(pending_wait.awaited, statuses);
   } else {
-    text += "\n  " + negotiation::ranks_in_words(blamed) + ": no response, it may be stopped";
+    text += "\n  " + ranks_in_words(blamed) + ": no response, it may be stopped";
   }
   return Failure{FailureKind::stalled, std::move(text), pending_wait.tensor, std::move(blamed)};
 }
@@ -91,8 +91,7 @@ std::string Watch::describe(const PendingWait& pending_wait, const negotiation::
     text += " has not moved for " + negotiation::in_seconds(age);
   }
   text += ": it waits for ";
-  if (!pending_wait.awaited.empty())
-    text += negotiation::ranks_in_words(pending_wait.awaited) + ' ';
+  if (!pending_wait.awaited.empty()) text += ranks_in_words(pending_wait.awaited) + ' ';
   text += pending_wait.awaits.empty() ? "to go on" : pending_wait.awaits;
   return text + negotiation::describe(pending_wait.awaited, statuses, {}, times, all_asked);
 }

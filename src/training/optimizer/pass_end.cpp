@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <utility>
 
+#include "base/rank_set.hpp"
 #include "kolo/error.hpp"
+#include "kolo/session.hpp"
 #include "training/hooks/hook_chain.hpp"
 #include "training/optimizer/pass_reducer.hpp"
 
@@ -50,24 +51,13 @@ void PassReducer::end_pass() {
 void PassReducer::end_together(const std::vector<PassReducer*>& passes) noexcept {
   for (PassReducer* const pass : passes) pass->submit_summary();
   std::vector<PassReducer*> awaited = passes;
-  std::vector<PassReducer*> differing;
   while (!awaited.empty()) {
-    const bool all = !await_any_summary(awaited);
+    const bool all = !wait_for_any(awaited);
     std::erase_if(awaited, [&](PassReducer* pass) {
-      const detail::FutureBase* const summary = pass->summary_.future();
-      if (!all && summary != nullptr && !summary->ready()) return false;
-      pass->learn_summary();
-      if (pass->differs_) {
-        differing.push_back(pass);
-      } else {
-        pass->submit_missing();
-      }
-      return true;
+      const detail::FutureBase* const future = pass->awaited();
+      return (all || future == nullptr || future->ready()) && pass->learn();
     });
   }
-  // These wait for the other ranks, in an order that is the same on all.
-  std::ranges::sort(differing, {}, &PassReducer::number_);
-  for (PassReducer* const pass : differing) pass->submit_missing();
   // In each round, all passes submit the next operation of their hooks before any waits for one.
   const auto is_active = [](const PassReducer* pass) { return pass->active(); };
   for (int operations = 2; std::ranges::any_of(passes, is_active); ++operations)
@@ -76,16 +66,16 @@ void PassReducer::end_together(const std::vector<PassReducer*>& passes) noexcept
 }
 
 // A rank that steps without backward ends the passes of its optimizers one after the other, in the
-// program's order, so any summary may be the first to arrive. Returns false if this thread cannot
-// wait; `take_summary` then throws the reason.
-bool PassReducer::await_any_summary(const std::vector<PassReducer*>& passes) noexcept {
+// program's order, so any future may be the first to be ready. Returns false if this thread cannot
+// wait; `learn` then gets the reason.
+bool PassReducer::wait_for_any(const std::vector<PassReducer*>& passes) noexcept {
   try {
-    std::vector<const detail::FutureBase*> summaries;
-    for (PassReducer* const pass : passes) {
-      if (pass->summary_.future() == nullptr) return true;
-      summaries.push_back(pass->summary_.future());
+    std::vector<const detail::FutureBase*> futures;
+    for (const PassReducer* const pass : passes) {
+      if (pass->awaited() == nullptr) return true;
+      futures.push_back(pass->awaited());
     }
-    detail::FutureBase::wait_for_any(summaries);
+    detail::FutureBase::wait_for_any(futures);
     return true;
   } catch (...) {
     return false;
@@ -136,14 +126,16 @@ void PassReducer::take_summary() {
   try {
     summary_.wait();
   } catch (const Mismatch&) {
-    differs_ = !storage_.ends_steps_together();
+    differs_ = !storage_.ends_steps_together() || met_step_end_;
     if (differs_) throw;
-    // The summary has met the end of another rank's step. That rank waits for this one in its next
-    // pass, so the summary is submitted again, and the error kept.
+    // The summary has met the end of another rank's step, or the gradients differ. In the first
+    // case that rank waits for this one in its next pass, so the summary is submitted again, once,
+    // and the error kept.
+    met_step_end_ = true;
     if (!error_) error_ = std::current_exception();
     fill_summary();
     call_summary();
-    summary_.wait();
+    return;
   }
   differs_ = summary_.tells_different_buckets();
   if (failed_ || differs_) return;
@@ -173,11 +165,21 @@ void PassReducer::refuse_frozen(Bucket& bucket) {
   });
 }
 
-void PassReducer::learn_summary() noexcept {
-  if (summary_.future() != nullptr) attempt([&] { take_summary(); });
+const detail::FutureBase* PassReducer::awaited() const {
+  return submitted_.future() != nullptr ? submitted_.future() : summary_.future();
 }
 
-// Call `learn_summary` before, once in a pass.
+bool PassReducer::learn() noexcept {
+  if (submitted_.future() != nullptr) {
+    attempt([&] { refuse_partial(); });
+    return true;
+  }
+  if (summary_.future() != nullptr) attempt([&] { take_summary(); });
+  if (summary_.future() != nullptr) return false;
+  submit_missing();
+  return submitted_.future() == nullptr;
+}
+
 void PassReducer::submit_missing() noexcept {
   const bool unknown = agrees_ && is_member_ && !knows_rounds();
   for (std::size_t slot = 0; slot < slots() && !unknown; ++slot)
@@ -195,7 +197,13 @@ void PassReducer::submit_missing() noexcept {
       if (bucket.rounds == before) break;
     }
   }
-  if (differs_) attempt([&] { refuse_unknown(); });
+  if (differs_) attempt([&] { gather_submitted(); });
+}
+
+void PassReducer::gather_submitted() {
+  std::vector<std::string> names;
+  for (const PendingReduction& pending : pending_) names.push_back(pending.name);
+  submitted_.gather(fmt::format("{}(gradients)", number_), names, options_.process_set);
 }
 
 // A module has changed on some ranks only, or the ranks are in different passes. Operations that
@@ -203,34 +211,20 @@ void PassReducer::submit_missing() noexcept {
 // have submitted, and each submits an operation that matches no other in the place of what it does
 // not have. All get Mismatch for it. A rank whose backward has thrown does so once it settles, and
 // the others wait for it.
-void PassReducer::refuse_unknown() {
-  std::vector<Item> mine{{"", ""}};  // ranks that have joined have no item
-  for (const PendingReduction& pending : pending_) mine.push_back({pending.name, ""});
-  const std::vector<std::vector<Item>> lists =
-      gather_items(fmt::format("{}(gradients)", number_), mine, options_.process_set);
-  const auto has = [](const std::vector<Item>& items, const std::string& name) {
-    return std::ranges::find(items, name, &Item::name) != items.end();
-  };
-  const auto present = std::ranges::count_if(lists, [](const auto& list) { return !list.empty(); });
-  std::map<std::string, std::ptrdiff_t> partial;  // operations, and the number of their ranks
-  for (const std::vector<Item>& list : lists)
-    for (const Item& item : list) ++partial[item.name];
-  std::erase_if(partial, [present](const auto& one) { return one.second == present; });
+void PassReducer::refuse_partial() {
+  const auto partial = submitted_.take_partial(options_.process_set);
   if (partial.empty()) return;
-  const std::string operation = partial.begin()->first;
+  const auto& [operation, ranks] = *partial.begin();
   std::string bucket = operation.substr(std::to_string(number_).size());
   for (const std::string_view start : {"(hook 1)", "."})
     if (bucket.starts_with(start)) bucket.erase(0, start.size());
-  std::vector<int> ranks;
-  for (std::size_t i = 0; i < lists.size(); ++i)
-    if (has(lists[i], operation)) ranks.push_back(options_.process_set.ranks()[i]);
   error_ = std::make_exception_ptr(Mismatch(
       fmt::format("{}: the gradients differ between the ranks: '{}' is on {} only. Add, replace "
                   "and remove layers on all ranks alike, before the same pass",
-                  subject_, bucket, on_ranks(ranks)),
+                  subject_, bucket, ranks_in_words(RankSet::of(ranks))),
       bucket, ranks));
   for (const auto& [name, holders] : partial)
-    if (!has(mine, name)) submit_refusal(name);
+    if (std::ranges::find(holders, rank()) == holders.end()) submit_refusal(name);
 }
 
 void PassReducer::submit_refusal(const std::string& name) {
@@ -357,7 +351,7 @@ void PassReducer::leave_pass() {
   completed_ = 0;
   hooks_.close();
   summary_.close();
-  differs_ = false;
+  differs_ = met_step_end_ = false;
   for (Bucket& bucket : buckets_.all()) bucket.rounds = 0;
   std::fill(fresh_.begin(), fresh_.end(), false);
   active_ = false;

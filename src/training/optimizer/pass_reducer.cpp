@@ -230,10 +230,9 @@ void PassReducer::fail_pass() noexcept {
 void PassReducer::settle() noexcept {
   if (!failed_) return;
   // If the session refused every submission, the other ranks know nothing of this pass.
-  if (was_submitted()) {
-    learn_summary();
-    submit_missing();
-  }
+  if (was_submitted())
+    while (!learn()) {
+    }
   finish();
   failed_ = false;
   error_ = nullptr;  // the program has the error of this pass already

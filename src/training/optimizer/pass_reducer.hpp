@@ -23,6 +23,7 @@
 #include "training/optimizer/pass_hooks.hpp"
 #include "training/optimizer/pass_summary.hpp"
 #include "training/optimizer/step_number.hpp"
+#include "training/optimizer/submitted_operations.hpp"
 #include "training/parameter_hashes.hpp"
 
 namespace kolo::internal {
@@ -160,15 +161,21 @@ class PassReducer {
   void submit_summary() noexcept;
   void fill_summary();
   void call_summary();
-  void learn_summary() noexcept;
+  /// What the end of the pass waits for: the summary, or the operations of the other ranks; null if
+  /// there is neither.
+  [[nodiscard]] const detail::FutureBase* awaited() const;
+  /// Takes what `awaited` brings, and submits what follows from it. Returns false if the pass
+  /// awaits something further.
+  [[nodiscard]] bool learn() noexcept;
   void take_summary();
   [[nodiscard]] bool knows_rounds() const { return summary_.is_agreed() && !differs_; }
   [[nodiscard]] std::vector<std::int32_t> take_hashes();
   void require_equal(std::span<const std::int32_t> maxima);
   void compare_alone();
-  void refuse_unknown();
+  void gather_submitted();
+  void refuse_partial();
   void submit_refusal(const std::string& name);
-  static bool await_any_summary(const std::vector<PassReducer*>& passes) noexcept;
+  static bool wait_for_any(const std::vector<PassReducer*>& passes) noexcept;
   void submit_missing() noexcept;
   void refuse_frozen(Bucket& bucket);
   void proceed(int operations) noexcept;
@@ -201,7 +208,8 @@ class PassReducer {
   bool counts_ = false;               // `passes_` includes this pass
   std::atomic<bool> failed_ = false;  // this pass has failed on this rank
   std::exception_ptr error_{};        // the first error of this pass
-  bool differs_ = false;  // the ranks have different buckets, or are in different passes
+  bool differs_ = false;       // the ranks have different buckets, or are in different passes
+  bool met_step_end_ = false;  // the summary of this pass was submitted again
   std::function<std::size_t()> count_parameters_{};
   std::function<std::vector<ParameterHash>()> hash_parameters_{};
   bool compared_ = false;                  // a pass has compared parameters since `agree`
@@ -209,6 +217,7 @@ class PassReducer {
   std::exception_ptr comparison_error_{};  // of this pass, whose gradients are reduced
   float refusal_ = 0.0F;                   // the memory of operations that match no other
   PassSummary summary_{};
+  SubmittedOperations submitted_{};
   PassHooks hooks_;
   std::vector<PendingReduction> pending_{};  // in this pass
   std::size_t completed_ = 0;  // number of pending reductions that the storage knows to be done

@@ -72,12 +72,13 @@ class PassSummary {
     future_ = detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step});
     state_ = State::submitted;
   }
-  /// The future of the submitted numbers, until `wait` has taken it; null before `submit`.
+  /// The future of the submitted numbers, until `wait`; null before `submit`.
   [[nodiscard]] const detail::FutureBase* future() const {
     return state_ == State::submitted ? &future_ : nullptr;
   }
-  /// Waits for the maxima. Throws the errors of the allreduce.
+  /// Waits for the maxima. Throws the errors of the allreduce, after which the ranks do not agree.
   void wait() {
+    state_ = State::failed;
     future_.get();
     state_ = State::agreed;
   }
@@ -95,7 +96,7 @@ class PassSummary {
   [[nodiscard]] bool tells_failure() const { return is_agreed() && numbers_[0] > 0; }
 
  private:
-  enum class State : std::uint8_t { open, submitted, agreed };
+  enum class State : std::uint8_t { open, submitted, failed, agreed };
   static constexpr std::size_t head = 3;  // the failure, the fingerprint and its complement
 
   [[nodiscard]] std::span<std::int32_t> field(std::size_t begin, std::size_t size) {
