@@ -214,20 +214,10 @@ void require_equal(const NamedParameters& tensors, const ProcessSet& set) {
       hashes.push_back({name, hash_of(tensor)});
     }
   };
-  // An error of one rank is one of all, because the others would wait for it.
+  // An error on one rank is thrown on all ranks: the others would otherwise wait for that rank.
   share_failure("kolo.require_equal.read", "require_equal: ", read, set);
   require_agreement("kolo.require_equal.tensors", "The tensors", items, set);
   require_equal_hashes(hashes, set);
-}
-
-void require_equal(const ModuleTensors& tensors, const ProcessSet& set) {
-  require_equal(tensors.pairs(), set);
-}
-
-void require_equal(const ::torch::nn::Module& module, const ProcessSet& set) {
-  NamedParameters tensors = module.named_parameters().pairs();
-  for (auto& buffer : module.named_buffers().pairs()) tensors.push_back(std::move(buffer));
-  require_equal(tensors, set);
 }
 
 void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {

@@ -176,6 +176,20 @@ TEST_F(EqualParameters, OfJoinedRanksAreNotCompared) {
   optimizer.step();
 }
 
+TEST_F(EqualParameters, OnRequestAreTakenFromModulesOfAllKinds) {
+  const ::torch::nn::BatchNorm1d holder(2);
+  require_equal(holder);
+  require_equal(*holder);
+  require_equal(holder->named_parameters());
+  ::torch::jit::Module traced("traced");
+  traced.register_parameter("w", ::torch::ones(2), /*is_buffer=*/false);
+  traced.register_buffer("seen", ::torch::zeros(2));
+  require_equal(traced);
+  if (rank() == last_) traced.attr("seen").toTensor().add_(1);
+  require_equal(traced.named_parameters());
+  if (size() > 1) EXPECT_EQ(error_of<Mismatch>([&] { require_equal(traced); }).tensor(), "seen");
+}
+
 TEST_F(EqualParameters, OnRequestAreComparedByTheirValues) {
   const ::torch::Tensor a = ::torch::arange(6, f64).reshape({2, 3});
   require_equal(NamedParameters{{"a", rank() == 0 ? a : a.t().contiguous().t()}});

@@ -93,6 +93,18 @@ TEST_F(EqualParameters, ARankThatCannotReadItsOwnDoesNotHoldUpTheOthers) {
   expect_usable();
 }
 
+// It sends as many numbers as the others, although its option names a parameter twice.
+TEST_F(EqualParameters, ARankThatCannotReadItsOwnAbstainsForThoseThatAreCompared) {
+  DistributedOptimizer optimizer(trainer_, {.compare = {.except = {"b", "b"}}});
+  trainer_.throws = me_ == last_;
+  if (me_ == last_) {
+    EXPECT_THROW(step(optimizer), std::runtime_error);
+  } else {
+    step(optimizer);
+  }
+  expect_usable();
+}
+
 TEST_F(EqualParameters, AreComparedWithTheFirstRank) {
   std::vector<int> others = ranks();
   others.erase(others.begin());

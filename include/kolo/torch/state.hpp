@@ -3,7 +3,7 @@
 // state and other objects that are equal on all ranks.
 #pragma once
 
-// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+// clang 14 compiles LibTorch 1.13 as C++20 only if this header is included first.
 #include <ATen/core/ivalue.h>
 
 #include <c10/core/Device.h>
@@ -39,13 +39,19 @@ void broadcast_parameters(const List& list, int root, const ProcessSet& set = {}
 }
 
 /// Throws Mismatch on every rank of the set, naming the first tensor that differs and the ranks
-/// that differ from the first one, unless the module's parameters and buffers are equal on all
-/// ranks, bit for bit. Without synchronization, the statistics of batch normalization differ: pass
-/// `module->named_parameters()` to compare only parameters. Tensors on a GPU are copied to the
-/// host. Collective. See `require_equal` in kolo/optimizer.hpp.
-KOLO_EXPORT void require_equal(const ::torch::nn::Module& module, const ProcessSet& set = {});
-KOLO_EXPORT void require_equal(const ModuleTensors& tensors, const ProcessSet& set = {});
+/// that differ from the first one, unless the parameters and buffers of a module, or a list of
+/// named tensors, are equal on all ranks, bit for bit. Without synchronization, the statistics of
+/// batch normalization differ: pass `module->named_parameters()` to compare only parameters.
+/// Tensors on a GPU are copied to the host. Collective. See `require_equal` in kolo/optimizer.hpp.
 KOLO_EXPORT void require_equal(const NamedParameters& tensors, const ProcessSet& set = {});
+template <AnyModule Module>
+void require_equal(const Module& module, const ProcessSet& set = {}) {
+  require_equal(detail::module_tensors(module), set);
+}
+template <ParameterNaming List>
+void require_equal(const List& list, const ProcessSet& set = {}) {
+  require_equal(detail::pairs_of(list), set);
+}
 
 /// Copies `root`'s buffers, such as the statistics of batch normalization, to every rank. Call it
 /// before each forward in training, as DistributedDataParallel does, or only before evaluation or a

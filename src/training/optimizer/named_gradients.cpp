@@ -57,20 +57,24 @@ void NamedGradientReducer::State::compare_parameters() {
         fmt::format("{}: the option compare needs an optimizer with parameters(), which lists them",
                     subject()));
   }
-  const Gradients listed = parameters();
+  Gradients listed = parameters();
   for (const std::string& name : compare.except)
     if (std::ranges::find(listed, name, &NamedTensor::name) == listed.end())
       throw InvalidArgument(
           fmt::format("{}: compare.except: there is no parameter '{}'", subject(), name), name);
-  const auto count = [size = listed.size() - compare.except.size()] { return size; };
-  reducer.compare(count, [this] {
-    Gradients all = parameters();
-    std::erase_if(all, [this](const NamedTensor& parameter) {
-      return std::ranges::find(options.compare.except, parameter.name) !=
-             options.compare.except.end();
+  const auto remove_excepted = [this](Gradients& all) {
+    const std::vector<std::string>& except = options.compare.except;
+    std::erase_if(all, [&](const NamedTensor& parameter) {
+      return std::ranges::find(except, parameter.name) != except.end();
     });
+  };
+  remove_excepted(listed);
+  const auto hash = [this, remove_excepted] {
+    Gradients all = parameters();
+    remove_excepted(all);
     return hashes_of(all);
-  });
+  };
+  reducer.compare([size = listed.size()] { return size; }, hash);
 }
 
 GroupNumbers NamedGradientReducer::State::group_numbers() const {
