@@ -157,6 +157,17 @@ TEST_F(ServerTest, AProgramThatARankStartsIsToldHowToRunAlone) {
   EXPECT_THAT(reason, HasSubstr("KOLO_LAUNCHER=none"));
 }
 
+TEST_F(ServerTest, AProcessThatWasGivenUpIsNotAdmittedAgain) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_close(4, "its connection is closed", now_);
+  static_cast<void>(server_->take());
+  server_->on_open(5, "here", now_);
+  shake_hands(*server_, 5, Hello{.process = 2, .version = "1"}, now_);
+  EXPECT_THAT(receivers_of<Refusal>(server_->take()), ElementsAre(5));
+}
+
 TEST_F(ServerTest, AHostThatIsRemovedLeavesAtTheNextCommit) {
   begin(true);
   add_process(3, 1);
