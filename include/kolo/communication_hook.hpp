@@ -109,9 +109,10 @@ struct GradientBucket {
   double prescale = 1.0;
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
-  /// The index of each tensor in its group, ascending; {0} for an ungrouped gradient. The indices
-  /// of frozen parameters are omitted, and all indices change if a parameter of the group is
-  /// replaced. Discard state that was kept for other indices.
+  /// Identifies each tensor of the bucket. At first these are the tensors' indices in their group,
+  /// ascending, or {0} for an ungrouped gradient, without the indices of frozen parameters. If a
+  /// parameter of the group is replaced, all its indices grow. State that a hook has kept belongs
+  /// to other tensors if `places` has changed since: discard it.
   std::vector<std::size_t> places{};
 };
 

@@ -38,8 +38,8 @@ class FutureBase {
   /// `CudaStreamScope`, `synchronize` and the setting `gpu_blocking_wait`.
   KOLO_EXPORT void wait();
 
-  /// Blocks like `wait`, and then until the GPU has computed the results. Throws also an error that
-  /// the operation met there.
+  /// Blocks like `wait`, and then until the GPU has computed the results. Also throws an error that
+  /// occurred on the GPU.
   KOLO_EXPORT void synchronize();
 
   /// Blocks like `wait`, but at most for `timeout`. Returns true if the operation is done.
@@ -67,7 +67,8 @@ class FutureBase {
 
   std::shared_ptr<Operation> operation_;
   bool in_order_ = false;  // streams wait for the results
-  // The number of uncaught exceptions at construction. If it is larger later, the stack unwinds.
+  // The number of uncaught exceptions at construction. A larger number in the destructor means that
+  // the stack is being unwound.
   int exceptions_at_start_ = 0;
 };
 

@@ -130,7 +130,7 @@ struct BuildInfo {
   std::string nccl;         ///< Version of NCCL, e.g. "2.28.9"; "" without NCCL.
 };
 
-/// Needs no session.
+/// Returns the libraries that this Kolo was built with. Needs no session.
 [[nodiscard]] KOLO_EXPORT BuildInfo build_info();
 
 }  // namespace kolo

@@ -140,8 +140,9 @@ class Backend {
     return nullptr;
   }
 
-  /// Called after the session has failed: all ranks end shared work. Returns when neither the GPU
-  /// nor another rank of the host accesses this rank's tensors any more, or after some seconds.
+  /// Called on all ranks after the session has failed, to end the work that they share. Returns
+  /// when neither the GPU nor another rank of the host accesses this rank's tensors any more, or
+  /// after some seconds.
   virtual void abandon() noexcept {}
 
   /// The limit on the distance between the sequences of batches that run side by side, the same on

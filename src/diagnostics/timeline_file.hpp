@@ -14,10 +14,11 @@
 
 namespace kolo::internal::diagnostics {
 
-/// The file holds a complete array at any moment after construction, however the process ends. A
-/// kill during a write would leave half an array, so there are two files, `path` and `path~`: each
-/// flush brings the second file up to date, then the two exchange their names. If names cannot be
-/// exchanged, there is only one file, written in place. One thread at a time.
+/// The file of a timeline. After construction it holds a complete JSON array at any moment, however
+/// the process ends. A kill during a write would leave half an array, so there are two files,
+/// `path` and `path~`: each flush brings the second file up to date, then the two exchange their
+/// names. If names cannot be exchanged, there is only one file, written in place. One thread at a
+/// time.
 class TimelineFile {
  public:
   /// Creates or empties the file. Throws InvalidArgument.

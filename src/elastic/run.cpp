@@ -32,8 +32,8 @@ constexpr std::chrono::seconds patience{1};
 
 session::JobMembership& membership() { return session::this_job().membership; }
 
-/// Allows one call of `run`. A process that joins later would be in its first call while the others
-/// are in their second.
+/// Refuses a second call of `run` in an elastic job: a process that joins later would be in its
+/// first call while the others are in their second.
 void refuse_second_run() {
   if (session::this_job().has_run_elastically.exchange(true) && membership().is_elastic())
     throw InvalidArgument(
@@ -77,8 +77,8 @@ void go_on_without_lost(const Error& error, bool reports) {
   abandon(error);
 }
 
-/// Handles an error that all ranks get but other ranks have caused. The other ranks leave `run` by
-/// an exception of their own, unless the program catches it.
+/// Handles an error that all ranks get but other ranks have caused. The ranks that caused it leave
+/// `run` with an exception of their own, unless the program catches it.
 void go_on_without_failed(const Error& error, bool reports) {
   const bool is_own =
       error.ranks().empty() || std::ranges::find(error.ranks(), rank()) != error.ranks().end();

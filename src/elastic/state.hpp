@@ -32,8 +32,8 @@ struct State::Data {
   /// Collective. True if ranks are to join or leave. Throws InvalidArgument unless all ranks pass
   /// the same `call`.
   [[nodiscard]] bool agree(Call call) const;
-  /// Copies the parts into a commit with this number. If that fails, the last commit remains, or
-  /// none.
+  /// Copies the parts into a commit with this number. A failure in a collective call or on the GPU
+  /// leaves the last commit; a later failure leaves no commit.
   void copy(std::uint64_t number);
   /// Collective. Gives all ranks the commit of rank `root`, whose number is `number`. With
   /// `keeps_per_rank`, each rank keeps its own per-rank states, because they belong to this commit.

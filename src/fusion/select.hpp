@@ -16,8 +16,8 @@ namespace kolo::internal::fusion {
 [[nodiscard]] bool travels_alone(const Descriptor& descriptor);
 
 /// True if the two operations can share a batch: neither travels alone, and they have the same
-/// type, dtype (of a group's first tensor), reduction, root, scales, compression, divisor and
-/// device.
+/// type, dtype (of a group's first tensor), reduction, root, scales, compression, `average_over`
+/// and device.
 [[nodiscard]] bool fusible(const Descriptor& a, const Descriptor& b);
 
 /// Maximum number of operations passed over because they do not fit into the rest of a batch. So

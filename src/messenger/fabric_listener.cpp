@@ -33,7 +33,7 @@ struct Connection {
   int rank = -1;
   FabricHandle<fid_ep> endpoint{};
   bool connected = false;
-  // If this rank calls it:
+  // Used only if this rank is the caller:
   std::unique_ptr<Handshake> handshake{};
   std::size_t next = 0;  // the index of the next address to call
   TimePoint next_at{};

@@ -122,7 +122,8 @@ void FabricMessenger::take_inline(Peer& peer, const Header& header, const std::b
 
 void FabricMessenger::expect_payload(Peer& peer, const Header& header) {
   // libfabric fills posted receives in order, and the sender sends the payload right after its
-  // header. So the next receive on this connection takes the payload, directly at its destination.
+  // header. So the next receive to be posted on this connection takes the payload: directly at its
+  // destination, or in a buffer if no receive waits for it yet.
   const bool unasked = header.kind == Kind::data;
   peer.arriving_unasked = unasked ? header.bytes : 0;
   peer.target = unasked ? peer.inbox.take_receive(header.tag) : peer.inbox.take_granted(header.id);

@@ -39,8 +39,9 @@ class Channel {
   virtual void progress(std::vector<Token>& done) = 0;
 };
 
-/// Used by one thread at a time. A lost peer does not affect communication with others: its
-/// transfers stay incomplete, and `loss` names it.
+/// Moves data between this rank and all others, through channels. Used by one thread at a time. A
+/// lost peer does not affect communication with others: its transfers stay incomplete, and `loss`
+/// names the first lost peer.
 class Messenger {
  public:
   Messenger() = default;

@@ -49,7 +49,8 @@ class OwnMemory {
   FdInbox inbox_{};
 };
 
-/// Identifies ranks by their index on the host. Thread-safe once constructed.
+/// The ranks of one host, and their memory, bells and processes. Identifies ranks by their index on
+/// the host. Thread-safe once constructed.
 class LocalGroup {
  public:
   static constexpr std::chrono::seconds timeout{20};
@@ -94,7 +95,7 @@ class LocalGroup {
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
-  // The header precedes the memory; a whole page keeps the memory aligned.
+  // The header precedes the memory, which `memory` promises to align to 4096 bytes.
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 

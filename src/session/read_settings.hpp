@@ -11,8 +11,8 @@
 namespace kolo::internal::session {
 
 /// Takes each setting from its option, otherwise from the first of its variables that is not empty,
-/// otherwise its default. Throws InvalidArgument, with the name and the value, for the first value
-/// that cannot be used.
+/// otherwise from its default. Throws InvalidArgument, with the name and the value, for the first
+/// value that cannot be used.
 [[nodiscard]] Settings read_settings(const SessionOptions& options);
 
 /// The environment variables that are probably misspelled settings, each with the variable that the

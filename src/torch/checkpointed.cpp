@@ -25,7 +25,8 @@ using ::torch::autograd::AutogradContext;
 using ::torch::autograd::variable_list;
 using Function = std::function<variable_list(const variable_list&)>;
 
-/// Sets this thread's setting, and restores the one before.
+/// Sets this thread's autocast state for a device type, and restores the earlier state when it is
+/// destroyed.
 class AutocastScope {
  public:
   AutocastScope(c10::DeviceType type, const AutocastState& state)

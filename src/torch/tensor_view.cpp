@@ -155,7 +155,7 @@ bool is_readable(const ::torch::Tensor& tensor) {
   if (!tensor.is_cpu()) return false;
   if (tensor.layout() == at::kSparse) return true;
   if (tensor.layout() != at::kStrided || !tensor.has_storage()) return false;
-  // A program may take away the memory of parameters that it does not need for a while.
+  // A program may shrink the storage of parameters that it does not need for a while.
   return tensor.storage().nbytes() >=
          at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
                                           static_cast<std::size_t>(tensor.storage_offset()));

@@ -51,8 +51,9 @@ struct GatherGroup {
   std::vector<Allocator> allocators;
 };
 
-/// The views of each tensor's `source_of`, with `rows_like` for each. `results` has as many
-/// elements as `tensors` and must outlive the operation. The allocators keep the sources alive.
+/// The arguments for a gather of `tensors`: for each tensor, a view of `source_of` and an allocator
+/// from `rows_like`, which stores the result in `results`. `results` has as many elements as
+/// `tensors` and must outlive the operation. The allocators keep the sources alive.
 [[nodiscard]] GatherGroup gather_group(const std::vector<::torch::Tensor>& tensors,
                                        std::vector<::torch::Tensor>& results,
                                        const std::string& name);

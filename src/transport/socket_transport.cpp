@@ -144,7 +144,7 @@ void SocketTransport::check_silence() {
     }
     next_check_ = std::min(next_check_, now_ + patience - host_silent);
     // The host acknowledges keepalives, but its process sends nothing. The process may be stopped
-    // in a debugger, so it is reported and not lost.
+    // in a debugger, so it does not count as lost, and only a warning is logged.
     if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
       log(LogLevel::warning,
           fmt::format("rank {} has sent nothing for {:.3g} s, but its host {} answers: its process "

@@ -110,14 +110,15 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
-/// Notes that an optimizer has made `passes` passes that reduced gradients since `step_epoch`
-/// changed. Returns the most that any optimizer has made. If this rank leaves the session while
-/// others need it, their errors state this number.
+/// Records that an optimizer has ended `passes` passes with a reduction since `step_epoch` last
+/// changed. Returns the largest number that any optimizer has recorded since. If this rank leaves
+/// the session while others need it, their errors state that number.
 KOLO_EXPORT std::int64_t note_passes(std::int64_t passes) noexcept;
 
-/// While the object lives and `for_another` is true, its thread submits for another thread, which
-/// waits for the operations. Frameworks have such threads, which may never end. Its thread does not
-/// count, then, as one that may still submit an operation that other ranks wait for.
+/// While this object lives and `for_another` is true, the thread that constructed it submits on
+/// behalf of another thread, which waits for the operations. Frameworks such as LibTorch have
+/// threads of this kind, which may never end. So the thread does not count as one that may still
+/// submit an operation for which other ranks wait.
 class SubmitsFor {
  public:
   KOLO_EXPORT explicit SubmitsFor(bool for_another) noexcept;
@@ -128,8 +129,9 @@ class SubmitsFor {
   bool before_;
 };
 
-/// A number that is unique among this host's processes at any time: `local_rank()`. In an elastic
-/// job, where `local_rank()` changes between sessions, the number of kolorun's slot.
+/// A number that no other rank of this host has at the same time. It is `local_rank()`, except in
+/// an elastic job, where `local_rank()` changes between sessions: there it is the slot that kolorun
+/// has given this process.
 [[nodiscard]] KOLO_EXPORT int local_slot();
 
 /// True in an elastic job before `kolo::elastic::run`, where other ranks may be in another call.

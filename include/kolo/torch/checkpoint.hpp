@@ -116,13 +116,13 @@ NamedParameters names_of(const Names& names) {
 }  // namespace detail
 
 /// Copies a module's parameters and buffers to a state and back. `Checkpointer` stores them tensor
-/// by tensor (`model.layers.0.weight`). A module becomes a LibTorch archive if it has complex or
-/// sparse tensors, which a safetensors file cannot hold, or if its own `save`, or that of a
-/// submodule, writes more than parameters and buffers; its `load` then reads the archive.
-/// `load_state` reads both, and assigns to the module's existing tensors, so optimizers of the
-/// module stay valid. It throws InvalidArgument if the state is not of a module with the same names
-/// and shapes. Nothing has changed then, except that an archive may have been loaded in part.
-/// A weight with several names (a tied weight) needs only one of them.
+/// by tensor (`model.layers.0.weight`). In two cases the state is a LibTorch archive instead: if
+/// the module has complex or sparse tensors, which a safetensors file cannot hold, or if `save` of
+/// the module or of a submodule writes more than parameters and buffers. `load_state` reads both
+/// forms; for an archive, it calls the module's `load`. It assigns to the module's existing
+/// tensors, so optimizers of the module stay valid. It throws InvalidArgument if the state is not
+/// of a module with the same names and shapes. Nothing has changed then, except that an archive may
+/// have been loaded in part. A weight with several names (a tied weight) needs only one of them.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::state(*model)},

@@ -217,7 +217,7 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
                        const DistributedOptimizerOptions& options = {})
       : DistributedOptimizer(std::move(optimizer), NamedParameters(names), options) {}
 
-  /// Takes an optimizer that was not moved. Does not compile, and says what to write instead.
+  /// Refuses, at compile time, an optimizer that is passed without `std::move`.
   template <std::same_as<Base> Lvalue, typename Names = DistributedOptimizerOptions>
   explicit DistributedOptimizer(Lvalue& optimizer, const Names& = {},
                                 const DistributedOptimizerOptions& = {})

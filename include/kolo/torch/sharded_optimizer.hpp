@@ -238,8 +238,9 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     return reducer_.full_state(*this, detail::ShardedReducer::all_ranks_get_it);
   }
 
-  /// Loads this rank's shards of what `full_state` or `kolo::state` of a DistributedOptimizer
-  /// returned. Not collective. Throws InvalidArgument for any other state; then nothing is changed.
+  /// Loads this rank's shards from a full state: the result of `full_state`, or of `kolo::state`
+  /// for a DistributedOptimizer. Not collective. Throws InvalidArgument for any other state; then
+  /// nothing is changed.
   void load_full_state(const StateDict& state) { reducer_.load_full_state(state, *this); }
 
   /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. Divides the

@@ -51,7 +51,7 @@ struct Checkpoint {
 
   /// The part of this name. Throws CheckpointError, on this rank, if there is no such part.
   [[nodiscard]] KOLO_EXPORT const StateDict& part(const std::string& name) const;
-  /// As `part`, for `per_rank`.
+  /// Like `part`, for a part in `per_rank`.
   [[nodiscard]] KOLO_EXPORT const StateDict& per_rank_part(const std::string& name) const;
 };
 
@@ -139,7 +139,7 @@ KOLO_EXPORT UnmatchedNames load_state(const TensorViews& into, const StateDict& 
 /// they are verified. Throws CheckpointError if the file is missing, damaged, of another format, or
 /// has a dtype that Kolo lacks. Not collective; thread-safe.
 [[nodiscard]] KOLO_EXPORT StateDict load_safetensors(const std::filesystem::path& path);
-/// As above, into tensors in CPU memory, with the errors of `load_state`.
+/// Reads the same files into tensors in CPU memory. Also throws the errors of `load_state`.
 KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
                                             const TensorViews& into,
                                             const SafetensorsOptions& options = {});

@@ -48,8 +48,8 @@ struct LearningRateScheduleOptions {
   double warmup = 0.0;       ///< Epochs from `warmup_from` to `peak`; 0: none.
   std::int64_t steps_per_epoch = 1;                 ///< At least 1.
   std::vector<LearningRateMilestone> milestones{};  ///< In ascending order of epochs.
-  /// Length, in epochs, of half a cosine from `peak` to `minimum` after warm-up, changing at every
-  /// step; 0: none. Cannot be combined with milestones, decay or a multiplier.
+  /// Length, in epochs, of half a cosine from `peak` to `minimum` after warm-up; 0: none. The rate
+  /// changes at every step. Cannot be combined with milestones, decay or a multiplier.
   double cosine = 0.0;
   double decay = 1.0;        ///< Factor that is applied every `decay_every` epochs.
   double decay_every = 0.0;  ///< In epochs, counted from step 0; 0: no decay.

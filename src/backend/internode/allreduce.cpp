@@ -19,9 +19,9 @@ namespace {
 
 static_assert(InterNodeReduction::lanes * shm::slot_count <= mpi::Exchange::lanes);
 
-/// The owner of a slice reduces it within its host, then with the owners of the same slice on the
-/// other hosts. Several pieces are in progress at once. On a host with fewer ranks, a rank may own
-/// several slices of a piece.
+/// The owner of a slice reduces it within its host, then exchanges it with the owners of the same
+/// slice on the other hosts. Several pieces are in progress at once. On a host with fewer ranks
+/// than a piece has slices, a rank owns several of them.
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,

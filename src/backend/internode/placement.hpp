@@ -64,7 +64,7 @@ class PlacementCache {
  public:
   static constexpr std::size_t max_kept = 16;
 
-  /// `node_of` is that of `Placement::of`.
+  /// For `node_of`, see `Placement::of`.
   explicit PlacementCache(std::vector<int> node_of) : node_of_(std::move(node_of)) {}
 
   /// The result is valid until the next call.
@@ -94,7 +94,8 @@ struct Owners {
   }
 };
 
-/// The owners of a slice, which the ranks of each host own in turn. `host` is that of this rank.
+/// The owners of the slice with this number. On each host, the ranks own the slices in turn. `host`
+/// is the host of this rank.
 [[nodiscard]] Owners owners_of(int slice, int host, const Placement& placement);
 
 }  // namespace kolo::internal::backend::internode

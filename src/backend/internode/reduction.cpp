@@ -7,7 +7,8 @@
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// The bytes that an owner may send to save a message's latency.
+/// `whole` and `doubling` send more bytes than `direct` and `halving`, but in fewer steps. They are
+/// used up to this size: of all that an owner sends (`whole`), or of the slice (`doubling`).
 constexpr std::int64_t max_bytes_to_save_latency = 16 << 10;
 
 }  // namespace

@@ -62,9 +62,9 @@ template <typename Combine>
   return {inputs.begin(), inputs.end()};
 }
 
-/// The owners that exchange data in one step of an algorithm with a step for each factor. In a step
-/// with distance d, these are owners whose places differ by multiples of d, one in each group of d
-/// neighbors.
+/// The owners that exchange data with each other in one step. The algorithm has one step for each
+/// factor of `factors_of`. In the step with distance d, neighboring owners form groups of d, and
+/// one owner from each of `factor` such groups take part: their places differ by multiples of d.
 struct StepGroup {
   int distance = 1;
   int factor = 2;
@@ -135,8 +135,8 @@ class InterNodeReduction {
   /// Divides the slice into as many parts as there are owners. Places wrap around.
   [[nodiscard]] Slice section(int owner) const;
 
-  /// Reduces the inputs in this order, without the postscale and the divisor. The output may be one
-  /// of the inputs.
+  /// Reduces the inputs in the order given, without the postscale and the divisor. The output may
+  /// be one of the inputs.
   void combine(reduction::Inputs inputs, std::int64_t elements, std::byte* output) const;
   /// The same with the postscale and the divisor. `output` is a part of the result. `scratch` has
   /// room for the elements in `combined_type`, and may be one of the inputs.

@@ -12,7 +12,8 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// `own` lies in the tensor's output or, if that has another type, in a buffer.
+/// This rank's vector of one tensor. `own` lies in the tensor's output if that has the wire type,
+/// otherwise in a buffer.
 struct Vector : AdasumVector {
   using AdasumVector::AdasumVector;
 
@@ -28,9 +29,9 @@ struct Round {
   bool combine = false;  // false: the received vector replaces this rank's
 };
 
-/// Recursive doubling over the largest power of two of ranks: in every round, pairs exchange their
-/// vectors and combine them in the same order. A rank beyond that power first sends its vector to a
-/// rank below it, and receives the result at the end.
+/// Recursive doubling over the first p ranks, where p is the largest power of two up to `size`: in
+/// every round, pairs exchange their vectors and combine them in the same order. A rank beyond
+/// these first sends its vector to the rank p below it, and receives the result at the end.
 std::vector<Round> rounds_of(int index, int size) {
   const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
   if (index >= paired) return {{.send_to = index - paired}, {.receive_from = index - paired}};

@@ -17,8 +17,8 @@ namespace {
 /// The initial number of pieces in flight, which fits the caches.
 constexpr std::size_t few_pieces = 4;
 
-/// The maximum number of pieces in flight. It falls with the number of ranks, since each piece has
-/// a part for each of them.
+/// The maximum number of pieces in flight: fewer with more ranks, since each piece has a part for
+/// every rank, but at least `few_pieces`.
 std::size_t most_pieces(int ranks) {
   constexpr std::size_t of_two_ranks = PiecewiseCollective::max_pieces;
   return std::max(few_pieces, of_two_ranks / static_cast<std::size_t>(std::max(1, ranks - 1)));

@@ -18,7 +18,8 @@
 
 namespace kolo::internal::backend::mpi {
 
-/// Identifies the participating ranks by their index in the batch's `ranks`.
+/// A collective over the network. Identifies the participating ranks by their index in the batch's
+/// `ranks`.
 class Collective : public Execution {
  public:
   Collective(Endpoint& endpoint, Batch batch)

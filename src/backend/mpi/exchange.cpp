@@ -14,7 +14,7 @@ constexpr std::size_t max_kept = 16;      // buffers of each size
 constexpr std::size_t max_kept_log = 26;  // 64 MiB
 constexpr std::int64_t max_kept_bytes = std::int64_t{1} << max_kept_log;
 
-/// The logarithm of the power of two that holds `bytes`.
+/// The base-2 logarithm of the smallest power of two that holds `bytes`, and at least 64 bytes.
 std::size_t size_log(std::int64_t bytes) {
   return static_cast<std::size_t>(
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 64) - 1)));

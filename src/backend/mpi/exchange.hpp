@@ -65,8 +65,8 @@ class Exchange {
   /// The number of tags for one sequence.
   static constexpr messenger::Tag min_tags = Batch::parts * lanes;
 
-  /// `order` is `Batch::order`. The sequences of exchanges that exist on a rank at the same time
-  /// differ by less than the endpoint's `sequences`.
+  /// `order` is the batch's `Batch::order`. Tags repeat after `Endpoint::sequences` batches, so the
+  /// sequences of batches whose exchanges exist on a rank at the same time must differ by less.
   Exchange(Endpoint& endpoint, std::uint64_t order);
   ~Exchange();
   Exchange(const Exchange&) = delete;

@@ -17,8 +17,8 @@ class MpiBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
-  /// `messenger` is that of an Endpoint; its ranks are the ranks of batches. `piece_bytes` is the
-  /// same on all ranks, at least 8 and below 2^31.
+  /// `messenger` must meet the requirements of `Endpoint`. Batches use the messenger's rank
+  /// numbers. `piece_bytes` is the same on all ranks, at least 8 and below 2^31.
   explicit MpiBackend(messenger::Messenger& messenger,
                       std::int64_t piece_bytes = default_piece_bytes);
 

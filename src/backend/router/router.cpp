@@ -189,7 +189,7 @@ std::unique_ptr<Execution> Router::prepare(const Batch& batch) {
   return on_gpu(batch) || !held_back_.empty() ? nullptr : cpu_.prepare(batch);
 }
 
-/// Waits for the GPU after the aborts, at most for `exit_timeout`. Otherwise launched work could
+/// Waits for the GPU after the aborts, for at most `exit_timeout`. Otherwise launched work could
 /// write to a tensor that the program owns again.
 void Router::abandon() noexcept {
   if (nccl_) nccl_->abort();

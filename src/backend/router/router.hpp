@@ -36,8 +36,9 @@ enum class Route : std::uint8_t {
 ///
 /// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
 ///    Adasum only if there is no network, since messages need less arithmetic.
-/// 2. Inter-node, for an allreduce, allgather or reducescatter whose ranks lie on several hosts:
-///    the network carries the data of a host once, not once for each of its ranks. A rank that
+/// 2. Inter-node, for an allreduce except Adasum, a reducescatter or an allgather whose ranks are
+///    on several hosts: the network carries the data of a host once, not once for each of its
+///    ranks. An allgather takes this route only if a host has several of its ranks. A rank that
 ///    shares no memory counts as a host. Not used if there are at most 8 hosts with one rank each.
 /// 3. MPI, for Adasum and for everything else between hosts.
 class CpuRouter : public Backend {
@@ -128,7 +129,8 @@ class Router : public Backend {
     SmallAllgather infos;
   };
 
-  /// Loads NCCL and creates a unique id, which takes long, before an agreement begins.
+  /// Loads NCCL and creates a unique id before an agreement begins. Both take a long time, so a
+  /// thread does it.
   struct Preparation;
 
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);

@@ -32,9 +32,10 @@ struct NumaNodes {
 /// the batch's `ranks`, ascending in each group; groups are ordered by the numbers of their nodes.
 class Groups {
  public:
-  /// `local_ranks` are the indices on the host of the batch's ranks, `own` is the index of this
-  /// rank among them. Returns nothing if the ranks are not divided: if they are few, a rank's node
-  /// is not known, all are on one node, or a node has too few of them.
+  /// Groups the ranks of a batch. `local_ranks` has their indices on the host; `own` is the index
+  /// of this rank among them. Returns nothing if the ranks are not divided: if they are few, a
+  /// rank's node is not known, all are on one node, a node has too few of them, or the groups would
+  /// be too uneven.
   [[nodiscard]] static std::optional<Groups> of(std::span<const int> local_ranks, int own,
                                                 const NumaNodes& nodes) {
     if (nodes.of_ranks.empty() || std::ssize(local_ranks) <= nodes.max_ranks_flat)

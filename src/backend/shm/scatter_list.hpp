@@ -9,7 +9,8 @@
 
 namespace kolo::internal::backend::shm {
 
-/// `Byte` is std::byte or const std::byte. The list is traversed once, from front to back.
+/// A list of ranges of memory that is traversed once, from front to back. `Byte` is std::byte or
+/// const std::byte.
 template <typename Byte>
 class ScatterList {
  public:

@@ -52,7 +52,7 @@ std::unique_ptr<Execution> ShmBackend::prepare(const Batch& batch) {
     return nullptr;
   check(batch);
   const shm::LocalRanks local_ranks = local_ranks_of(batch);
-  // A levelled allreduce does not support preparation.
+  // A hierarchical allreduce, within and between NUMA nodes, cannot be prepared.
   if (shm::Groups::of(local_ranks, own_index(batch), nodes_)) return nullptr;
   return shm::prepare_allreduce(arena_, batch, local_ranks);
 }

@@ -43,7 +43,8 @@ class ShmBackend : public Backend {
   /// Prepares allreduces only: deposits as many pieces as the slots hold.
   [[nodiscard]] std::unique_ptr<Execution> prepare(const Batch& batch) override;
 
-  /// Returns when no other rank writes to this rank's tensors. See WriteFence.
+  /// Returns when no other rank writes to this rank's tensors any more, or when WriteFence gives up
+  /// waiting (`fence_patience`).
   void abandon() noexcept override { arena_.fence().close(fence_patience); }
 
   /// The arena, for backends that execute batches of this host's ranks together with others.

@@ -66,7 +66,7 @@ class SlicedAllreduce : public Pipeline {
 
   // The functions for scope `host` apply to any slice that this rank owns.
 
-  /// Reduces the slice of the parts of this host's ranks.
+  /// Reduces this slice of the piece over the ranks of this host.
   void reduce_inside(std::size_t number, Slice slice, const reduction::Arithmetic& arithmetic,
                      std::byte* output);
   /// The place where the other ranks of this host read the result.

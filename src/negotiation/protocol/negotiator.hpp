@@ -90,8 +90,8 @@ struct NegotiatorOptions {
                                // board, all other ranks are children of the root
 };
 
-/// Not thread-safe. A message that breaks the protocol makes a call throw ProtocolError; the object
-/// cannot be used afterwards.
+/// The state machine of one rank. Not thread-safe. A message that breaks the protocol makes a call
+/// throw ProtocolError; the object cannot be used afterwards.
 class Negotiator {
  public:
   /// `settings` outlives this object.

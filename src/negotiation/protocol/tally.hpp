@@ -49,8 +49,9 @@ class Tally {
     Lag lag;
     TimePoint since;
   };
-  /// The oldest key that has been pending for `age`. Among keys of about the same age, the key that
-  /// most ranks wait for comes first, then the oldest.
+  /// The most urgent key that has been pending for `age`; none if there is none. Of the keys that
+  /// are about as old as the oldest, it is the one that most ranks have submitted, and of those the
+  /// oldest.
   [[nodiscard]] std::optional<Overdue> overdue(std::chrono::nanoseconds age, TimePoint now) const;
 
   /// The submissions of the key whose descriptors are known; null if there are none.

@@ -15,10 +15,11 @@
 
 namespace kolo::internal::negotiation {
 
-/// A cycle ends once it equals the previous one, or otherwise before the first batch that repeats
-/// its operations. Two cycles are equal if they have the same names with the same descriptors and
-/// the same unnamed operations in the same order. The optimizer steps in the descriptors may grow,
-/// and the grouping of operations into batches may differ.
+/// Finds cycles of batches. A cycle ends as soon as it equals the previous one. If it never does,
+/// it ends before the first batch that repeats its operations. Two cycles are equal if they have
+/// the same names with the same descriptors and the same unnamed operations in the same order. The
+/// optimizer steps in the descriptors may grow, and the grouping of operations into batches may
+/// differ.
 class Planner {
  public:
   /// The next entry of the log is a batch of the world in which all ranks take part.

@@ -60,8 +60,8 @@ class JobOutcome {
   [[nodiscard]] bool is_finished() const { return finished_; }
   /// True if a process has finished its part, so that the job admits no newcomers.
   [[nodiscard]] bool is_ending() const { return ending_; }
-  /// True if some members have finished. The others may finish too, even if fewer than `min_np` are
-  /// left.
+  /// True if some members of an elastic job have finished. The others may finish too, even if fewer
+  /// than `min_np` are left.
   [[nodiscard]] bool only_completes() const {
     return options_.elastic && (has_departed_ || completed_);
   }
@@ -78,7 +78,7 @@ class JobOutcome {
     if (options_.elastic || process.id != first_loss_id_ || !process.exited) return std::nullopt;
     return Finish{process.status == 0 ? 1 : process.status, process.reason};
   }
-  /// The end of the job if no process continues; none if some process may.
+  /// The end of the job if no process can continue. Nothing while the job may go on.
   [[nodiscard]] std::optional<Finish> conclude(const ProcessTable& processes,
                                                bool has_begun) const {
     bool living = false;     // some processes continue

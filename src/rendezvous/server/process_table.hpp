@@ -137,7 +137,8 @@ class ProcessTable {
   }
 
  private:
-  /// A program that a rank starts inherits the rank's environment, and so comes as that rank.
+  /// A hint for messages: a program that a rank starts inherits the rank's environment, and so
+  /// connects as that rank.
   static constexpr const char* for_children =
       ". A program that a rank starts, and that is no rank itself, needs KOLO_LAUNCHER=none";
   [[nodiscard]] std::string why_refused(const Hello& hello, bool job_has_begun) const {

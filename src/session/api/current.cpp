@@ -95,8 +95,9 @@ constexpr const char* no_session =
 constexpr std::chrono::seconds time_to_tell{1};
 constexpr std::chrono::seconds time_for_others_to_leave{2};
 
-/// Leaves the session on a thread of its own, for which it waits only as long as telling the other
-/// ranks may take: the thread that terminates may hold any lock, since no destructor has run.
+/// Leaves the session on a new thread, and waits for that thread only as long as telling the other
+/// ranks may take. The terminating thread may hold any lock, since no destructor has run, so the
+/// new thread may never get a lock that it needs.
 void leave_from_another_thread(const std::string& reason) {
   try {
     std::packaged_task<void()> leave([reason] {

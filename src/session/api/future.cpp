@@ -160,7 +160,8 @@ bool FutureBase::abandon() noexcept {
     return false;
   }
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  // After `pthread_exit` in the main thread the other threads go on.
+  // `pthread_exit` in the main thread sets `is_exiting` too, but the other threads then go on. So
+  // only the main thread counts as exiting.
   const bool exiting = session::this_job().is_exiting && is_main_thread();
   if (unwinding || exiting)
     engine->wait_or_leave(*operation, unwinding ? "an exception" : "the exit of the process");

@@ -48,8 +48,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// rings for the driver or the session's own thread. `submission` gets memory for reuse in
   /// exchange. Throws as `OperationQueue::push` and `wait` do; ShutDown if this rank has left.
   OperationPtr submit(Submission&& submission, bool waits);
-  /// As `submit`, for a submission that `OperationQueue::push_again` accepts. Returns null for any
-  /// other, which the caller then submits with `submit`.
+  /// Like `submit`, for a submission that `OperationQueue::push_again` accepts. Returns null if it
+  /// does not, if this rank leaves, or in a callback of the driver; call `submit` then.
   OperationPtr submit_again(const Repetition& repetition, bool waits);
 
   /// Waits until `operation` is done, at most until `deadline`. Returns false if the operation is

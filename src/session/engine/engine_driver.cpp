@@ -31,9 +31,9 @@ constexpr nanoseconds max_sleep = milliseconds(100);
 // costs more than a submission.
 constexpr nanoseconds gathering = microseconds(50);
 
-// After a burst of this many submissions another burst is likely, and a thread will wait for it,
-// drive, and find all of it. The session's own thread would only take the processor from that
-// thread.
+// After a burst of this many submissions, another burst is likely. The thread of the program that
+// waits for it then drives, and finds the whole burst. If the session's own thread drove meanwhile,
+// it would only take the processor from that thread.
 constexpr std::uint64_t burst = 16;
 constexpr nanoseconds gathering_burst = microseconds(500);
 

@@ -85,8 +85,9 @@ void ProgressEngine::read_clock() {
   const std::chrono::nanoseconds pause = clock_.advance(std::chrono::steady_clock::now());
   negotiator_.set_time(clock_.now());
   transport_.set_time(clock_.now(), pause);
-  // A short pause makes no rank look silent. To begin anew after each would hide a rank that hangs
-  // from one that is often delayed.
+  // After a long pause, the silence of other ranks is measured anew. A short pause makes no rank
+  // look silent. If every pause counted, a process that is often delayed would never notice a rank
+  // that hangs.
   if (pause >= std::chrono::seconds(1)) checks_.board().begin_anew(clock_.real());
 }
 

@@ -142,8 +142,8 @@ bool JobMembership::is_interrupted() {
   return connection_ && connection_->interrupted();
 }
 
-// Without kolorun there may be no one to end this process, for example if it is the child of a
-// shell. Under torchrun and srun, ranks do not need their server once the session has begun.
+// If kolorun has ended, nothing may end this process, for example if it is the child of a shell.
+// Under torchrun and srun, ranks do not need their server once the session has begun.
 std::optional<Failure> JobMembership::find_end_of_kolorun() {
   if (!by_kolorun_ || !connection_->is_closed()) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();

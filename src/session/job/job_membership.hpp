@@ -65,7 +65,7 @@ class JobMembership {
   /// The same for the ranks that this rank waits for. Does nothing unless the job is elastic.
   void report_awaited(const RankSet& ranks, const std::string& reason) noexcept;
 
-  /// Tells the server that the session has begun and its ranks fit together. From now on only a
+  /// Tells the server that the session has begun and its ranks are compatible. From now on only a
   /// loss ends it early.
   void declare_begun();
   /// Tells the server that this process has completed its work: it needs no other process, and none

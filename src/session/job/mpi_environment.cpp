@@ -40,7 +40,7 @@ struct MpiEnvironment::Callbacks {
   static void on_exit() { this_job().mpi.finalize(); }
 };
 
-// True if a watched process has ended. Waits for that at most `timeout_ms`; -1: forever.
+// True if a watched process has ended. Waits up to `timeout_ms` for the end of one; -1: forever.
 bool MpiEnvironment::any_ends(int timeout_ms) const {
   std::vector<pollfd> processes;
   for (const node::FileDescriptor& process : watched_)

@@ -46,7 +46,8 @@ std::vector<int> find_callees(const Topology& topology, const MemoryVerdict& mem
   return callees;
 }
 
-/// Listens on the interfaces that control messages use, unless the setting forbids sockets.
+/// Makes libfabric listen on the interfaces that control messages use. If the setting forbids
+/// sockets for control messages, it listens on the default interfaces.
 std::unique_ptr<messenger::FabricListener> listen(const rendezvous::Rendezvous& world,
                                                   std::span<const HostRecord> records,
                                                   const Settings& settings) {

@@ -246,7 +246,8 @@ void log_misspelled_variables() {
         fmt::format("Kolo does not read the variable {}; did you mean {}?", name, meant));
 }
 
-/// Warns at the start of a limit on processor time: once it is reached, only SIGXCPU reports it.
+/// Warns during start-up if processor time is limited: once the limit is reached, only SIGXCPU
+/// reports it.
 void log_processor_time() {
   if (const std::string limit = limits_text({RLIMIT_CPU}); !limit.empty())
     log(LogLevel::warning,

@@ -55,7 +55,7 @@ struct StartupErrors {
 [[nodiscard]] StartupErrors collect_errors(std::span<const StartupReport> reports);
 
 /// The ranks to blame for missing connections. `missing`: by rank; either end of a connection may
-/// report it. If some ranks miss each other mutually, one-sided reports are ignored, because those
+/// report it. If some pairs of ranks miss each other, reports from only one side are ignored: their
 /// ranks only waited for a rank of such a pair. The search is greedy: it blames the rank with the
 /// most missing connections, removes these, and repeats. Ties go to the highest rank, which is the
 /// newest one of an elastic job.

@@ -54,9 +54,10 @@ bool has_only(const c10::ClassType& archive, const std::string& prefix,
   return true;
 }
 
-// The module's archive if its own `save`, or that of a submodule, has written more than the listed
-// tensors. LibTorch keeps the type of an archive, which lists the entries, in a compilation unit.
-// An archive holds references, so nothing is copied here.
+// Saves the module into an archive, and returns the archive if `save` of the module or of a
+// submodule has written more than the listed tensors. To see the entries, it reads the archive's
+// class, which LibTorch adds to the compilation unit. An archive holds references, so nothing is
+// copied here.
 std::optional<OutputArchive> archive_with_more(const ::torch::nn::Module& module,
                                                const NamedParameters& tensors) {
   std::set<std::string> names;

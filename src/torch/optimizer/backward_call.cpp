@@ -106,7 +106,8 @@ BackwardCall& BackwardCall::current() {
       "program loads another engine, such as Python's, construct its optimizers afterwards");
 }
 
-// A thread of LibTorch may still work for a call that has failed on another thread.
+// Refuses parts after the call has been closed: a thread of LibTorch may still work for a call that
+// has failed on another thread.
 void BackwardCall::add(std::weak_ptr<BackwardPart> part) {
   const std::lock_guard lock(mutex_);
   if (is_closed_)

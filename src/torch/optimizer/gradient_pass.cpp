@@ -40,7 +40,8 @@ void GradientReducer::State::end_pass() {
 void GradientReducer::State::fail_pass() noexcept {
   const std::lock_guard lock(hooks);
   reducer.fail_pass();
-  // The other ranks have forgotten their passes in `end_pass`.
+  // If the steps are not watched, ranks forget their passes in `end_pass`, which this rank does not
+  // call.
   if (!watches_steps && reducer.reducing()) reducer.forget_passes();
 }
 

@@ -23,8 +23,8 @@
 
 namespace kolo::detail {
 
-/// Backward calls the functions of GradientListener on its threads, and the thread that calls
-/// `backward()` those of BackwardPart. Everything else is called by the thread that owns the
+/// The functions of GradientListener are called on backward's threads, and those of BackwardPart on
+/// the thread that calls `backward()`. Everything else is called by the thread that owns the
 /// optimizer, while no backward runs.
 struct GradientReducer::State : internal::GradientListener,
                                 internal::BackwardPart,

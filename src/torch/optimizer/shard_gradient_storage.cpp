@@ -44,8 +44,9 @@ bool ShardGradientStorage::has_gradient(std::size_t slot) const {
   return parameters()[slot].tensor.grad().defined() && !has_placeholder(slot);
 }
 
-// Repeats for the gradient of the shard what the program has done to the whole gradient. It may
-// have zeroed or removed it through its module, which does not know the shards, or set another one.
+// Repeats for the gradient of the shard what the program has done to the whole gradient. The
+// program may have zeroed or removed the whole gradient through its module, which does not know the
+// shards, or may have set another whole gradient.
 void ShardGradientStorage::sync_with_module(std::size_t slot) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   ::torch::Tensor& sum = shards_->of_whole(whole).shard.mutable_grad();

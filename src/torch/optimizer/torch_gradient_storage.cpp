@@ -68,8 +68,9 @@ bool TorchGradientStorage::is_reduced(const Parameter& parameter) const {
   return !parameter.is_zeroed;
 }
 
-// Compares all results of the device that have changed: a program that zeroes gradients zeroes all
-// of them. The gradients of another device may be accumulating in another thread.
+// Finds out which of the changed results on the device are zero now. Compares all of them at once,
+// because a program that zeroes gradients zeroes all, and every comparison waits for the device.
+// The gradients of another device may be accumulating in another thread.
 void TorchGradientStorage::compare_with_zeros(const ::torch::Device& device) const {
   const at::NoGradGuard no_grad;
   std::vector<const Parameter*> changed;

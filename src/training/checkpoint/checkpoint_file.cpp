@@ -146,8 +146,8 @@ struct PartEntry {
                   shown(name)));
 }
 
-// Returns nothing for a name that is not of this form, and for the part of a rank that did not
-// save.
+// Splits a name. Returns nothing if it starts like the name of a per-rank part but has no valid
+// rank after that: a number below `ranks` and a dot.
 std::optional<PartEntry> split(std::string_view text, int ranks) {
   PartEntry entry;
   if (text.starts_with(own_start)) {

@@ -84,9 +84,9 @@ Found first_undamaged(const std::vector<CheckpointDirectory::Entry>& entries) {
   return {};
 }
 
-// Marks at the end of what a rank contributes to the gathering of per-rank parts: encoded parts, or
-// the reason why its parts cannot be encoded. A rank that threw before the gathering would leave
-// the others waiting.
+// The last character of what a rank contributes when per-rank parts are gathered. It tells encoded
+// parts from the reason why the parts cannot be encoded. A rank that threw before the gathering
+// would leave the others waiting.
 constexpr char encoded_mark = '+';
 constexpr char failure_mark = '-';
 

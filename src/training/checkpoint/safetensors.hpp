@@ -37,7 +37,7 @@ using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
 /// has. Throws SafetensorsFault.
 [[nodiscard]] SafetensorsHeader read_header(std::uint64_t total, const ReadBytes& read);
 [[nodiscard]] StateDict read_safetensors(std::uint64_t total, const ReadBytes& read);
-/// Reads a file in memory.
+/// Parses the bytes of a whole file.
 [[nodiscard]] StateDict read_safetensors(std::string_view bytes);
 
 /// The word in messages for the holder of the saved tensors: a file, if `where`, with which the

@@ -74,8 +74,8 @@ class Int8Reduction {
   Future<std::vector<std::int64_t>> exchange(const std::string& name) {
     Int8Memory& m = *memory_;
     const auto elements = static_cast<std::size_t>(slices_.elements);
-    // Parameters that were frozen or unfrozen change the elements of a bucket. The error of other
-    // elements does not fit, so it starts at zero.
+    // Freezing or unfreezing parameters changes which elements a bucket has. The kept error then
+    // belongs to other elements, so it is reset to zero.
     const bool are_others = !m.places.empty() && m.places != bucket_.places;
     if (are_others || m.error.size() != elements) m.error.assign(feedback_ ? elements : 0, 0.0F);
     m.places = bucket_.places;

@@ -6,8 +6,9 @@
 
 namespace kolo::internal {
 
-// The source fixes the order of all sums, and no multiplication is fused with an addition, so that
-// the same inputs give the same bits on any processor. Memory must not overlap.
+// The code fixes the order of all sums, and is compiled without fused multiply-add, so that the
+// same inputs give the same bits on any processor. The arguments of a call must not overlap in
+// memory.
 
 /// The sizes of a rows x columns matrix that is approximated by `left * right`, where `left` is
 /// rows x rank and `right` is rank x columns.

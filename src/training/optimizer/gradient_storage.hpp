@@ -58,8 +58,9 @@ class GradientStorage {
   virtual void completed(std::size_t /*slot*/, int /*round*/) {}
   /// Called when all operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}
-  /// True if each step ends with an operation that has the name of the pass summary. A summary that
-  /// meets the end of another rank's step is then submitted again, for the next pass of that rank.
+  /// True if each step ends with an operation that has the same name as the pass summary. So the
+  /// summary of one rank may be matched with the end of another rank's step, which is a Mismatch.
+  /// The summary is then submitted once more, to match that of the other rank's next pass.
   [[nodiscard]] virtual bool ends_steps_together() const { return false; }
   /// Called if backward has thrown while operations write to opened memory. Gives the program other
   /// memory for its gradients, because the program does not know of the operations.

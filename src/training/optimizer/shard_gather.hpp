@@ -69,7 +69,8 @@ class ShardGather {
 KOLO_EXPORT void gather_nothing(const std::string& name, const ProcessSet& set);
 
 /// Collective. Throws Mismatch if a rank of the set has joined, because that rank would not step
-/// its shards. The allreduce of whole gradients would not throw.
+/// its shards. Needed where whole gradients are reduced: an allreduce ignores ranks that have
+/// joined.
 KOLO_EXPORT void require_all_ranks(const std::string& name, const ProcessSet& set);
 
 /// Throws InvalidArgument for options that a ShardedOptimizer does not have.

@@ -66,7 +66,8 @@ class StepNumber {
     detail::note_passes(++passes_);
     advance();
   }
-  /// The number of such passes since the last join, which is the same on all ranks.
+  /// The number of passes that reduced since the last join or the start of the session. It is the
+  /// same on all ranks.
   [[nodiscard]] std::int64_t passes() const { return is_before_join() ? 0 : passes_; }
 
  private:

@@ -25,7 +25,7 @@ class Broadcast : public GpuExecution {
                                [](const BatchTensor* tensor) { return tensor->elements() > 0; });
   }
 
-  /// The outputs of other ranks are written; a root whose output is its input copies nothing.
+  /// NCCL writes the output of every rank, but copies nothing on a root whose output is its input.
   void call() override {
     const int root = root_index(batch());
     for (const BatchTensor* tensor : batch().tensors) {

@@ -285,7 +285,8 @@ std::byte* Communicator::buffer(std::size_t bytes) {
   constexpr std::size_t min_bytes = std::size_t{1} << 20;
   std::vector<CommState::Buffer>& buffers = state_->buffers;
   if (buffers.empty() || buffers.back().bytes < bytes) {
-    // Smaller buffers stay: the stream may still use them, and they add up to no more than this.
+    // Smaller buffers stay, because the stream may still use them. Sizes are different powers of
+    // two, so together they are smaller than the new buffer.
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     CommState::Buffer& made = buffers.emplace_back();
     try {

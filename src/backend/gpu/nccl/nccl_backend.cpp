@@ -63,9 +63,10 @@ NcclBackend::~NcclBackend() {
   while (!entries_.empty()) entries_.erase(entries_.begin());
 }
 
-/// The smallest communicator that contains `ranks`, and the first among equals. Ranks that share
-/// communicators have connected them in the same order, so all of `ranks` find the same parent. A
-/// communicator without batches does not qualify: its other ranks may never create it.
+/// The smallest communicator that contains `ranks`; among several of that size, the first. Ranks
+/// that share communicators have connected them in the same order, so all of `ranks` find the same
+/// parent. A communicator that no batch has used does not qualify: its other ranks may never create
+/// it.
 NcclBackend::Entries::iterator NcclBackend::parent_of(const std::vector<int>& ranks) {
   auto best = entries_.end();
   if (!library().can_shrink()) return best;

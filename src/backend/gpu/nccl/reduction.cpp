@@ -123,7 +123,7 @@ class PackedReduction : public GpuExecution {
 };
 
 /// Packs tensors of a type into the buffer one after the other. A tensor that is the only one of
-/// its type is reduced in place unless it is compressed.
+/// its type is not packed, unless it travels in another type (`wire_type`).
 class Allreduce : public PackedReduction {
  public:
   using PackedReduction::PackedReduction;

@@ -16,8 +16,8 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Shared by the driver, which settles it once, and by the threads that wait for the batch.
-/// Thread-safe.
+/// The end of one batch on the GPU: an event that is recorded behind the batch's work. The driver
+/// settles it once; other threads wait for it. Thread-safe.
 class Completion {
  public:
   /// The batch is all work that is on `stream` now. `device` is the current one.

@@ -44,9 +44,9 @@ class Gpu {
  public:
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
-  /// `stream` is the stream on which the tensor is computed; `lasts` if it is never destroyed.
-  /// Throws InvalidArgument if this device cannot be used, if another is already in use, or if the
-  /// stream is being captured; BackendError if CUDA fails. Thread-safe.
+  /// Marks the current end of `stream`, on which a tensor is computed. `lasts`: the stream is never
+  /// destroyed. Throws InvalidArgument if this device cannot be used, if another is already in use,
+  /// or if the stream is being captured; BackendError if CUDA fails. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream,
                                                       bool lasts = false);
 

@@ -24,7 +24,8 @@ enum class CaptureMode : std::uint8_t { global = 0, thread_local_only = 1, relax
 
 enum class CopyKind : std::uint8_t { to_host, to_device };
 
-/// CUDA's own encoding: 13000 is 13.0. `driver` is 0 if there is no driver.
+/// The versions of the CUDA driver and runtime, encoded as in CUDA: 13000 is 13.0. `driver` is 0 if
+/// there is no driver.
 struct Versions {
   int driver = 0;
   int runtime = 0;

@@ -141,8 +141,9 @@ class RealRuntime : public Runtime {
   }
 
   bool is_done(EventHandle event) override {
-    // The driver's function: cudaEventQuery would replace an error of the program, which
-    // cudaGetLastError would have returned, by cudaErrorNotReady.
+    // Calls the driver's function. While the event is pending, cudaEventQuery sets the last error
+    // to cudaErrorNotReady, which would hide an error that the program has not yet queried with
+    // cudaGetLastError.
     using Query = int (*)(EventHandle event);
     static const auto query = driver_function<Query>("cuEventQuery");
     constexpr int not_ready = 600;  // CUDA_ERROR_NOT_READY

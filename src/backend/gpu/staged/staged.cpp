@@ -114,7 +114,7 @@ class StagedChunk {
     std::int64_t arriving = 0;  // size of the results
   };
 
-  /// Ranks other than a broadcast's root only write.
+  /// False on the ranks of a broadcast other than its root: they only receive.
   bool reads_input() const {
     return batch_.kind.type != OperationType::broadcast || batch_.kind.root == rank_;
   }
