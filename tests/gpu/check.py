@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 
+import rows
 import steps
 
 FAILED, NO_GPU, UNFINISHED = 1, 3, 75
@@ -52,6 +53,12 @@ class Summary:
     def with_status(self, status):
         return [f"{step}/{name}" for step, commands in self.data["steps"].items()
                 for name, result in commands.items() if result["status"] == status]
+
+    def numbers(self):
+        """What the benchmarks have measured."""
+        return {name: number for commands in self.data["steps"].values()
+                for result in commands.values()
+                for name, number in result.get("numbers", {}).items()}
 
     def write(self, **more):
         self.data.update(more)
@@ -91,6 +98,8 @@ def run(command, environment, log):
     result = {"seconds": round(time.monotonic() - begin, 1), **judge(command, status, output)}
     if found := re.search(command.path(), output):
         result["path"] = found.group().strip()
+    if numbers := rows.numbers_of(output):
+        result["numbers"] = numbers
     if command.keeps_output or result["status"] == "failed":
         result["output"] = output.splitlines()[-KEPT_LINES:]
     log.seek(0, os.SEEK_END)
@@ -153,7 +162,11 @@ class Check:
                                         for name in self.summary.with_status("failed")):
                 break
         failed = self.summary.with_status("failed")
-        self.summary.write(left=self.left)
+        goals = rows.lines(self.summary.numbers(), self.summary.with_status("passed"), failed,
+                           self.left) if not self.arguments.dry_run else []
+        self.summary.write(left=self.left, goals=goals)
+        for line in goals:
+            print(f"goal {line}")
         print(f"gpu-check: {len(self.summary.with_status('passed'))} passed, {len(failed)} failed, "
               f"{len(self.summary.with_status('skipped'))} skipped, {len(self.left)} left; "
               f"all of it in {self.folder}")

@@ -14,6 +14,7 @@ import unittest.mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import check  # noqa: E402  (its folder is named above)
+import rows  # noqa: E402  (its folder is named above)
 import steps  # noqa: E402  (its folder is named above)
 import trim_fatbin  # noqa: E402
 
@@ -112,6 +113,14 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(self.summary["skipped"], ["first/one", "first/two"])
         self.assertEqual(self.summary["steps"]["first"]["two"]["reason"], "there is no card")
 
+    def test_goals_come_from_the_numbers_that_commands_print(self):
+        self.program("three", "echo is whole; echo measured nccl-2-kolo-4-host 21.5000 us")
+        self.assertEqual(self.check(), 0)
+        self.assertEqual(self.summary["steps"]["second"]["three"]["numbers"],
+                         {"nccl-2-kolo-4-host": [21.5, "us"]})
+        self.assertIn("MISSED  host time of an NCCL call of two ranks: 21.5 us (at most 20)",
+                      self.summary["goals"])
+
     def test_one_output_is_of_one_mode(self):
         self.assertEqual(self.check(), 0)
         self.assertEqual(self.check("--dry-run"), 1)
@@ -125,22 +134,41 @@ class StepsTest(unittest.TestCase):
                     mpirun = "mpirun"
                 Arguments.dry_run, Arguments.programs = dry_run, programs
                 names = [step.name for step in steps.make(Arguments)]
-                self.assertEqual(names[-6:], ["probe", "kernel", "nccl", "faults", "torch", "bench"])
+                self.assertEqual(names[-6:], ["probe", "bench", "kernel", "nccl", "torch", "faults"])
 
 
-    def on_a_card(self, name):
+    def on_a_card(self, name, folder=pathlib.Path("bin")):
         class Arguments:
-            mpirun, dry_run, programs = "mpirun", False, pathlib.Path("bin")
+            mpirun, dry_run, programs = "mpirun", False, folder
         return {command.name: command for step in steps.make(Arguments)
                 for command in step.commands}[name]
 
     def test_no_program_of_kolo_starts_mpi_alone(self):
-        self.assertEqual(self.on_a_card("kernel-and-nccl").argv[:3], ["mpirun", "-np", "1"])
+        for name in ("kernel-and-nccl", "host", "step-32-f32", "step-captured"):
+            self.assertEqual(self.on_a_card(name).environment["KOLO_LAUNCHER"], "none")
 
     def test_training_on_a_card_uses_the_nccl_of_the_kit(self):
-        with unittest.mock.patch.dict(os.environ, KOLO_KIT_NCCL="/kit/lib/libnccl.so.2"):
-            environment = self.on_a_card("cifar10-2").environment
-        self.assertEqual(environment["LD_PRELOAD"], "/kit/lib/libnccl.so.2")
+        with unittest.mock.patch.dict(os.environ, KOLO_KIT_NCCL="/kit/lib/libnccl.so.2",
+                                      KOLO_TORCH_WHEEL="/wheel/torch"):
+            for name in ("cifar10-2", "step-32-f32"):
+                environment = self.on_a_card(name).environment
+                self.assertEqual(environment["LD_PRELOAD"], "/kit/lib/libnccl.so.2")
+                self.assertEqual(environment["LD_LIBRARY_PATH"].split(":")[0], "/wheel/torch/lib")
+
+    def test_programs_with_torch_need_the_version_that_the_kit_was_built_with(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kit, wheel = pathlib.Path(folder) / "kit", pathlib.Path(folder) / "torch"
+            for made in (kit / "bin", wheel):
+                made.mkdir(parents=True)
+            (kit / "torch-version").write_text("2.11.0\n")
+            with unittest.mock.patch.dict(os.environ, KOLO_TORCH_WHEEL=str(wheel)):
+                for version, reason in (
+                        ("2.11.0", ""),
+                        ("2.12.1", "the kit is for PyTorch 2.11.0, here is 2.12.1")):
+                    (wheel / "version.py").write_text(f"__version__ = '{version}+cu130'\n")
+                    command = self.on_a_card("step-32-f32", kit / "bin")
+                    self.assertEqual(command.lacks, reason)
+        self.assertEqual(command.missing(), reason)
 
     def test_a_command_fails_if_it_takes_another_path(self):
         command = self.on_a_card("cifar10-2")
@@ -148,6 +176,38 @@ class StepsTest(unittest.TestCase):
         self.assertEqual(check.judge(command, 0, line + "use NCCL 2.30.7\n")["status"], "passed")
         staged = line + "are staged through host memory: NCCL 2.28.9 lacks it\n"
         self.assertEqual(check.judge(command, 0, staged)["status"], "failed")
+
+
+class RowsTest(unittest.TestCase):
+    KERNELS = ["kernel/memcheck", "kernel/racecheck"]
+
+    def row(self, output, work):
+        found, = [line for line in rows.lines(rows.numbers_of(output), self.KERNELS, [], [])
+                  if work in line]
+        return found
+
+    def test_a_goal_is_met_if_all_of_its_numbers_are_within_their_limits(self):
+        first = "measured host-1-resnet50-done 0.2900 ms\n"
+        self.assertIn("open ", self.row(first, "161 tensors"))
+        good = self.row(first + "noise\nmeasured host-1-1000x1KB-done 0.3500 ms\n", "161 tensors")
+        self.assertTrue(good.startswith("met "), good)
+        bad = self.row(first + "measured host-1-1000x1KB-done 0.3600 ms\n", "161 tensors")
+        self.assertTrue(bad.startswith("MISSED"), bad)
+
+    def test_a_step_must_also_be_below_the_overhead_of_ddp(self):
+        names = ("128-f32", "32-f32", "32-bf16")
+        own = "".join(f"measured step-{name}-kolo-over-plain 0.5000 %\n" for name in names)
+        self.assertIn("open ", self.row(own, "step of ResNet-50"))
+        for ddp, word in (("0.6", "met "), ("0.5", "MISSED")):
+            other = "".join(f"measured ddp-{name}-ddp-over-plain {ddp} %\n" for name in names)
+            self.assertTrue(self.row(own + other, "step of ResNet-50").startswith(word))
+
+    def test_failures_and_kernels_without_a_check_do_not_meet_the_last_goal(self):
+        for passed, failed, left, word in ((self.KERNELS, [], [], "met "),
+                                           (self.KERNELS[:1], [], [], "open "),
+                                           (self.KERNELS, [], ["nccl/staged"], "open "),
+                                           (self.KERNELS, ["nccl/staged"], [], "MISSED")):
+            self.assertTrue(rows.lines({}, passed, failed, left)[-1].startswith(word))
 
 
 class TrimTest(unittest.TestCase):

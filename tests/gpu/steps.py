@@ -4,6 +4,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ SHARED_CARD = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL
 # Each rank logs its path, and NCCL's version.
 LOGGED = {"KOLO_LOG_LEVEL": "info"}
 OVER_NCCL = {**SHARED_CARD, **LOGGED, "KOLO_GPU_OPERATIONS": "nccl"}
+ALONE = {"KOLO_LAUNCHER": "none"}
 STAGED = {**LOGGED, "KOLO_GPU_OPERATIONS": "staged"}
 OPERATIONS = "allreduce,allgather,broadcast,alltoall,reducescatter"
 
@@ -30,6 +32,7 @@ class Command:
     patterns: list = dataclasses.field(default_factory=list)  # all found in the output
     needs: list = dataclasses.field(default_factory=list)  # programs, by path or name
     keeps_output: bool = False  # in the summary
+    lacks: str = ""  # a reason not to run it
 
     def path(self):
         """The data path that the command is to take: a pattern of Kolo's log line about it."""
@@ -42,6 +45,8 @@ class Command:
         self.argv = [str(word) for word in self.argv]
 
     def missing(self):
+        if self.lacks:
+            return self.lacks
         for program in self.needs:
             if shutil.which(str(program)) is None:
                 return f"there is no {pathlib.Path(program).name} here"
@@ -94,12 +99,13 @@ class Maker:
     def build(self):
         build = ROOT / "build/gpu"
         options = ["-DCMAKE_BUILD_TYPE=Release", "-DKOLO_WITH_CUDA=ON", "-DKOLO_WITH_NCCL=ON"]
-        targets = ["gpu_probe", "gpu_faults", "unit.gpu_card", "kolo-perf", "bench-gpu"]
+        targets = ["gpu_probe", "gpu_faults", "unit.gpu_card", "kolo-perf", "bench-gpu",
+                   "bench-gpu-host", "bench-nccl-cost"]
         wheel = torch_wheel()
         if wheel:
             options += ["-DKOLO_WITH_TORCH=ON", f"-DTorch_DIR={ROOT}/cmake/torch-wheel",
                         f"-DKOLO_TORCH_WHEEL={wheel}"]
-            targets += ["cifar10", "gpu_side_stream"]
+            targets += ["cifar10", "gpu_side_stream", "bench-gpu-step"]
         else:
             options.append("-DKOLO_WITH_TORCH=OFF")
         return Step("build", [
@@ -157,35 +163,94 @@ class Maker:
                 self.ranks("collectives-and-hooks", 2, "torch.gpu", seconds=120),
                 *(self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cpu", "--epochs",
                              "1", "--stand-in-size", "200", seconds=120) for count in (1, 2))])
-        wheel = torch_wheel()
-        libraries = {"LD_LIBRARY_PATH": ":".join(
-            [f"{wheel}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])} if wheel else {}
-        libraries.update(kit_nccl())
+        torch = self.with_torch()
         commands = [self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cuda", "--epochs",
-                               "3", "--stand-in-size", "4000", seconds=100,
-                               environment={**libraries, **LOGGED,
+                               "3", "--stand-in-size", "4000", seconds=100, lacks=torch.lacks,
+                               environment={**torch.libraries, **LOGGED,
                                             **(OVER_NCCL if count > 1 else {})})
                     for count in (1, 2)]
         commands += [self.ranks(f"side-stream-{count}", count, "gpu_side_stream", seconds=100,
-                                environment={**libraries, **SHARED_CARD, **LOGGED})
+                                lacks=torch.lacks,
+                                environment={**torch.libraries, **SHARED_CARD, **LOGGED})
                      for count in (1, 2)]
         return Step("torch", commands)
+
+    def with_torch(self):
+        """PyTorch's libraries for the programs with LibTorch."""
+        wheel = torch_wheel()
+        if not wheel:
+            return Torch({}, "there is no PyTorch with CUDA here: name its folder in KOLO_TORCH_WHEEL")
+        folders = [f"{wheel}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        libraries = {"LD_LIBRARY_PATH": ":".join(folders), **kit_nccl()}
+        built = self.bin.parent / "torch-version"  # of a kit
+        found = version_of(pathlib.Path(wheel))
+        if built.exists() and built.read_text().strip() != found:
+            return Torch(libraries, f"the kit is for PyTorch {built.read_text().strip()}, "
+                                    f"here is {found}")
+        return Torch(libraries, "")
 
     def bench(self):
         if self.dry:
             return Step("bench", [
                 self.alone("plan", "bench-gpu", "--plan", keeps_output=True),
+                self.alone("nccl-plan", "bench-nccl-cost", "--plan", keeps_output=True),
+                self.alone("step", "bench-gpu-step", "--device", "cpu", "--model", "tiny",
+                           "--batch-size", "2", "--steps", "2", "--rounds", "2", "--kinds",
+                           "plain,kolo,graph,split,captured", environment=ALONE, keeps_output=True,
+                           patterns=["measured step-2-f32-captured-over-graph "]),
+                self.ranks("host", 2, "bench-gpu-host_doubles", "--passes", "2", "10x1KB", "2x64KB",
+                           keeps_output=True, patterns=["measured host-2-10x1KB-done "]),
                 self.ranks("gradients-cpu", 2, "kolo-perf", "--gradients", "1000x1KB",
                            "--iterations", "2", keeps_output=True)])
-        # Under mpirun: alone, MPI starts a daemon, which the kit lacks.
-        commands = [self.ranks("kernel-and-nccl", 1, "bench-gpu", seconds=120, keeps_output=True)]
-        for name, count, environment in (("one-rank", 1, LOGGED), ("nccl-2", 2, OVER_NCCL),
-                                         ("staged-2", 2, STAGED)):
-            commands.append(self.ranks(
-                f"gradients-{name}", count, "kolo-perf", "--device", "cuda", "--gradients",
-                "resnet50,1000x1KB", "--iterations", "10", seconds=100, environment=environment,
+        return Step("bench", [*self.bench_steps(), *self.bench_calls()])
+
+    def bench_steps(self):
+        torch = self.with_torch()
+        environment = {**torch.libraries, **LOGGED, **ALONE, "KOLO_GPU_OPERATIONS": "nccl"}
+        commands = []
+        for name, batch, dtype, kinds in (("32-f32", 32, "f32", "plain,kolo,graph,split"),
+                                          ("128-f32", 128, "f32", "plain,kolo"),
+                                          ("32-bf16", 32, "bf16", "plain,kolo"),
+                                          ("captured", 32, "f32", "graph,captured")):
+            commands.append(self.alone(
+                f"step-{name}", "bench-gpu-step", "--batch-size", batch, "--dtype", dtype,
+                "--kinds", kinds, seconds=50, environment=environment, lacks=torch.lacks,
                 keeps_output=True))
-        return Step("bench", commands)
+        commands.insert(3, Command(
+            "ddp", [sys.executable, ROOT / "bench/ddp_step.py", "32-f32", "128-f32", "32-bf16"],
+            seconds=58, keeps_output=True))
+        return commands
+
+    def bench_calls(self):
+        """Kolo in a process of its own needs KOLO_LAUNCHER, since MPI starts a daemon there, which the
+        kit lacks."""
+        over_nccl = {**LOGGED, **ALONE, "KOLO_GPU_OPERATIONS": "nccl"}
+        return [
+            self.alone("host", "bench-gpu-host", seconds=30, environment=over_nccl,
+                       keeps_output=True),
+            self.ranks("host-2", 2, "bench-gpu-host", "1x1MiB", "1x64MiB", "resnet50", seconds=40,
+                       environment=OVER_NCCL, keeps_output=True),
+            self.ranks("nccl-cost", 2, "bench-nccl-cost", seconds=50, environment=OVER_NCCL,
+                       keeps_output=True),
+            self.alone("kernel-and-nccl", "bench-gpu", seconds=50, environment=over_nccl,
+                       keeps_output=True),
+            self.ranks("gradients-staged-2", 2, "kolo-perf", "--device", "cuda", "--gradients",
+                       "resnet50,1000x1KB", "--iterations", "10", seconds=40, environment=STAGED,
+                       keeps_output=True)]
+
+
+@dataclasses.dataclass
+class Torch:
+    """PyTorch's libraries, as variables of the environment, or the reason why there are none."""
+    libraries: dict
+    lacks: str
+
+
+def version_of(wheel):
+    """The version of PyTorch in a wheel's folder `torch`."""
+    path = wheel / "version.py"
+    found = re.search(r"__version__ = '([^'+]+)", path.read_text()) if path.exists() else None
+    return found[1] if found else "of an unknown version"
 
 
 def kit_nccl():
@@ -208,6 +273,7 @@ def torch_wheel():
 
 def make(arguments):
     maker = Maker(arguments)
-    chosen = [maker.probe(), maker.kernel(), maker.nccl(), maker.faults(), maker.torch(),
-              maker.bench()]
+    # The most telling steps first, since the time on a card may end.
+    chosen = [maker.probe(), maker.bench(), maker.kernel(), maker.nccl(), maker.torch(),
+              maker.faults()]
     return [maker.build(), *chosen] if maker.builds else chosen
