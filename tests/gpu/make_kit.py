@@ -22,13 +22,18 @@ MAX_BYTES = 60 << 20
 NCCL = "nvidia-nccl-cu13==2.30.7"  # the first minor version that lets ranks share a GPU
 PROGRAMS = ["gpu_probe", "gpu_probe_doubles", "gpu_faults", "gpu_faults_doubles",
             "unit.gpu_card", "unit.gpu_kernel", "unit.nccl",
-            "unit.gpu_programs", "mpi.gpu", "kolo-perf", "bench-gpu"]
-SCRIPTS = ["check.py", "steps.py"]
+            "unit.gpu_programs", "mpi.gpu", "kolo-perf", "bench-gpu", "bench-gpu-host",
+            "bench-gpu-host_doubles", "bench-nccl-cost"]
+TORCH_PROGRAMS = ["bench-gpu-step", "cifar10", "gpu_side_stream"]
+SCRIPTS = ["tests/gpu/check.py", "tests/gpu/steps.py", "tests/gpu/rows.py", "bench/ddp_step.py"]
 PYTHON = ["python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"]
 
-# A part of every system that has glibc, or of the driver.
+# A part of every system that has glibc, of the driver, or of PyTorch, which the other machine has.
 NOT_CARRIED = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so",
-               "librt.so", "libutil.so", "libresolv.so", "libcuda.so", "libnvidia", "libnccl.so")
+               "librt.so", "libutil.so", "libresolv.so", "libcuda.so", "libnvidia", "libnccl.so",
+               "libtorch", "libc10", "libgomp", "libcudart", "libcublas", "libcudnn", "libcufft",
+               "libcufile", "libcupti", "libcurand", "libcusolver", "libcusparse", "libnvJitLink",
+               "libnvrtc", "libnvshmem", "libnvToolsExt")
 # Used only where the system has none: others there need theirs, which may be newer.
 FALLBACKS = ("libstdc++.so", "libgcc_s.so", "libz.so", "libudev.so", "libexpat.so")
 MPI_LIBRARIES = "usr/lib/x86_64-linux-gnu/openmpi/lib"
@@ -73,8 +78,11 @@ class Kit:
             if not (self.folder / where / name).exists():
                 copy(os.path.realpath(place), self.folder / where / name)
 
-    def add_programs(self):
-        for name in PROGRAMS:
+    def add_programs(self, torch_version):
+        """Adds the programs, and the version of PyTorch that those with LibTorch need."""
+        if torch_version:
+            (self.folder / "torch-version").write_text(torch_version + "\n")
+        for name in PROGRAMS + (TORCH_PROGRAMS if torch_version else []):
             source, target = self.programs / name, self.folder / "bin" / name
             if not source.exists():
                 sys.exit(f"make_kit: there is no {source}")
@@ -125,7 +133,7 @@ class Kit:
     def add_scripts(self):
         """Adds the scripts and the kernel's source, whose machine code is checked on machines with nvcc."""
         for name in SCRIPTS:
-            copy(ROOT / "tests/gpu" / name, self.folder / "tests/gpu" / name)
+            copy(ROOT / name, self.folder / name)
         copy(ROOT / "tests/gpu/run_kit.sh", self.folder / "run")
         for source in [*ROOT.glob("include/**/*.hpp"), *ROOT.glob("src/**/*.hpp"),
                        *ROOT.glob("src/**/*.cu")]:
@@ -156,6 +164,9 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, required=True)
     parser.add_argument("--output", type=pathlib.Path,
                         default=pathlib.Path("build/kolo-gpu-kit.tar.gz"))
+    parser.add_argument("--torch-version",
+                        help="the PyTorch that the programs with LibTorch were built with; by "
+                             "default the kit has no such programs")
     parser.add_argument("--nccl", type=pathlib.Path,
                         help=f"a libnccl.so.2; by default {NCCL} is downloaded")
     parser.add_argument("--architectures", default="90",
@@ -166,7 +177,7 @@ def main():
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     kit = Kit(work / "kolo-gpu-kit", arguments.programs.resolve())
-    kit.add_programs()
+    kit.add_programs(arguments.torch_version)
     kit.add_mpi()
     kit.add_nccl(arguments.nccl or fetch_nccl(work), arguments.architectures)
     kit.add_python(work)
