@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,10 +14,10 @@
 #include <cstring>
 #include <exception>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 
+#include "base/random.hpp"
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
@@ -31,15 +33,24 @@ struct Address {
   socklen_t length = 0;
 };
 
-/// An address in the abstract namespace, marked by a leading zero byte: it has no file.
+/// The directory keeps other users away, which an address in the abstract namespace cannot: a
+/// descriptor in the queue is closed by its receiver, and closing one that a stranger has prepared
+/// may take hours.
+std::string directory_of(std::uint64_t inbox) { return fmt::format("/tmp/kolo-{:016x}", inbox); }
+
 Address address_of(std::uint64_t inbox) {
   Address address;
   address.name.sun_family = AF_UNIX;
-  const std::string text = fmt::format("kolo-{:016x}", inbox);
-  static_assert(sizeof address.name.sun_path > sizeof "kolo-0123456789abcdef");
-  text.copy(address.name.sun_path + 1, text.size());
-  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  const std::string text = directory_of(inbox) + "/inbox";
+  static_assert(sizeof address.name.sun_path > sizeof "/tmp/kolo-0123456789abcdef/inbox");
+  text.copy(address.name.sun_path, text.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size() + 1);
   return address;
+}
+
+void remove_names(std::uint64_t inbox) {
+  ::unlink(address_of(inbox).name.sun_path);
+  ::rmdir(directory_of(inbox).c_str());
 }
 
 FileDescriptor open_socket(std::uint64_t inbox) {
@@ -49,10 +60,15 @@ FileDescriptor open_socket(std::uint64_t inbox) {
   const int yes = 1;
   if (::setsockopt(opened.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
     throw_system_error("SO_PASSCRED");
+  if (::mkdir(directory_of(inbox).c_str(), S_IRWXU) != 0)
+    throw_system_error("making a directory in /tmp");
   const Address own = address_of(inbox);
-  if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) != 0)
-    throw_system_error("bind of a local socket");
-  return opened;
+  if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) == 0)
+    return opened;
+  const int error = errno;
+  remove_names(inbox);
+  errno = error;
+  throw_system_error("bind of a local socket in /tmp");
 }
 
 // Room for the descriptors and the sender's credentials, aligned as the kernel requires.
@@ -145,9 +161,11 @@ std::string late(int missing, int size, int unsent, int obstacle) {
 
 }  // namespace
 
-FdInbox::FdInbox()
-    : number_((std::uint64_t{std::random_device{}()} << 32) | std::random_device{}() | 1U),
-      socket_(open_socket(number_)) {}
+FdInbox::FdInbox() : number_(random_number() | 1U), socket_(open_socket(number_)) {}
+
+FdInbox::~FdInbox() {
+  if (socket_.valid()) remove_names(number_);  // not after a move
+}
 
 void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
                   std::span<const int> descriptors, const FdReceiver& receive,

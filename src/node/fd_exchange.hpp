@@ -20,13 +20,15 @@ struct ReceivedFds {
   std::vector<FileDescriptor> fds{};
 };
 
-/// The socket at which a process receives descriptors. It has no name in the file system, only a
-/// random number. Each process opens its inbox before any process sends, so that none has to wait
-/// for another's inbox.
+/// The socket at which a process receives descriptors. While it lives, it has a name in a directory
+/// of /tmp that only this user can enter. Each process opens its inbox before any process
+/// sends, so that none has to wait for another's inbox.
 class FdInbox {
  public:
   /// Throws BackendError.
   FdInbox();
+  FdInbox(FdInbox&&) noexcept = default;
+  ~FdInbox();
 
   /// The number by which other processes of the host address the inbox; never 0.
   [[nodiscard]] std::uint64_t number() const { return number_; }

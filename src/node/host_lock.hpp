@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -19,8 +21,10 @@
 
 namespace kolo::internal::node {
 
-/// An flock on a file. Any process that can read the file can take the lock and keep it, so no
-/// thread waits longer than `patience`: it then continues without the lock, with a warning, and for
+/// An flock on a file that only this user can open, since whoever can open it can keep the lock. If
+/// the file does not exist, it is made; if it belongs to another user or others can open it, the
+/// caller goes on without the lock, with a warning. A process of this user can still keep the lock,
+/// so no thread waits longer than `patience`: it then goes on without, with a warning, and for
 /// `pause` no thread of this process waits at all. Thread-safe.
 class HostLock {
  public:
@@ -33,8 +37,11 @@ class HostLock {
     explicit Guard(HostLock& lock) {
       const Clock::time_point begin = Clock::now();
       if (begin.time_since_epoch().count() < lock.paused_until_) return;
-      file_ = FileDescriptor(::open(lock.path_.c_str(), O_RDONLY | O_CLOEXEC));
-      if (!file_.valid()) return;
+      file_ = open_own(lock.path_);
+      if (!file_.valid()) {
+        lock.do_without();
+        return;
+      }
       // A forked child that inherits the descriptor would keep the lock of a parent that is killed.
       not_inherited_ = NotInherited(file_.get());
       for (;;) {
@@ -64,6 +71,26 @@ class HostLock {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  /// Invalid if there is no such file, or other users can open it.
+  [[nodiscard]] static FileDescriptor open_own(const std::string& path) {
+    FileDescriptor file(::open(
+        path.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    struct stat status {};
+    const bool is_own = file.valid() && ::fstat(file.get(), &status) == 0 &&
+                        S_ISREG(status.st_mode) && status.st_uid == ::geteuid() &&
+                        (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+    return is_own ? std::move(file) : FileDescriptor();
+  }
+
+  void do_without() {
+    if (warned_.exchange(true)) return;
+    log(LogLevel::warning,
+        fmt::format("{} cannot be made, or belongs to another user, or others can open it, so the "
+                    "ranks of this host reserve memory without a lock: if together they reserve "
+                    "more than is available, the kernel kills one of them. Remove the file",
+                    path_));
+  }
 
   void give_up() {
     paused_until_ = (Clock::now() + pause_).time_since_epoch().count();

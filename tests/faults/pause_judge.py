@@ -23,7 +23,7 @@ SESSION = re.compile(r"^session of ([0-9]+) ranks from step")
 NEUTRAL = re.compile(r"^rank [0-9]+ ends well$|^[0-9]+ steps? (?:was|were) made while data was loaded$|^as replayed: |"
                      + HEAD + r"warning: (?:this rank leaves the session: an exception|flight record written)|"
                      # A process of another job is stopped while it holds the lock.
-                     r"^\[kolo(?: rank [0-9]+)?\] warning: another process has held the lock of /dev/shm|"
+                     r"^\[kolo(?: rank [0-9]+)?\] warning: another process has held the lock of /tmp/kolo-|"
                      r"^kolorun: (?:the agent on|host) |^kolorun on |^mpi(?:run|exec): Forwarding signal 18 to job$|^$")
 ABORT = re.compile(r"^-+$|MPI_ABORT|^with errorcode|^NOTE: invoking|^You may or may not|^exactly when|"
                    r"more process(?:es)? ha|Set MCA parameter|^\[[^ ]+:[0-9]+\] ")

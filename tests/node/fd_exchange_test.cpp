@@ -2,10 +2,13 @@
 // The exchange of descriptors between threads of one process; neighborhood_test.cpp uses processes.
 #include "node/fd_exchange.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +103,36 @@ TEST(FdExchange, InboxesHaveDifferentNumbers) {
   const FdInbox second;
   EXPECT_NE(first.number(), second.number());
   EXPECT_NE(first.number(), 0U);
+}
+
+TEST(FdExchange, StrangersCannotReachAnInbox) {
+  std::string directory;
+  {
+    const FdInbox inbox;
+    directory = fmt::format("/tmp/kolo-{:016x}", inbox.number());
+    struct stat status {};
+    ASSERT_EQ(::stat(directory.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777U, 0700U);
+    EXPECT_EQ(status.st_uid, ::geteuid());
+    if (::geteuid() == 0) {
+      const pid_t stranger = ::fork();
+      if (stranger == 0) {
+        sockaddr_un to{};
+        to.sun_family = AF_UNIX;
+        const std::string path = directory + "/inbox";
+        path.copy(to.sun_path, path.size());
+        const int socket = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+        const bool is_refused =
+            ::setgid(65534) == 0 && ::setuid(65534) == 0 &&
+            ::connect(socket, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 && errno == EACCES;
+        ::_exit(is_refused ? 0 : 1);
+      }
+      int end = -1;
+      ::waitpid(stranger, &end, 0);
+      EXPECT_EQ(end, 0);
+    }
+  }
+  EXPECT_NE(::access(directory.c_str(), F_OK), 0) << "the directory outlives its inbox";
 }
 
 TEST(FdExchange, OneThatHasGoneIsAnErrorSoon) {

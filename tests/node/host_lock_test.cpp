@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ using namespace std::chrono_literals;
 
 class HostLockTest : public testing::Test {
  protected:
-  HostLockTest() { directory_ = ::mkdtemp(directory_.data()); }
+  HostLockTest() { path_ = std::string(::mkdtemp(directory_.data())) + "/lock"; }
   ~HostLockTest() override { std::filesystem::remove_all(directory_); }
 
   /// Whether nobody holds it.
@@ -30,14 +31,15 @@ class HostLockTest : public testing::Test {
     return ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
   }
   [[nodiscard]] FileDescriptor open() const {
-    return FileDescriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
   }
 
   std::string directory_ = testing::TempDir() + "kolo_host_lock_XXXXXX";
+  std::string path_;
 };
 
 TEST_F(HostLockTest, IsHeldAsLongAsItsGuard) {
-  HostLock lock(directory_, 1h, 1h);
+  HostLock lock(path_, 1h, 1h);
   {
     const HostLock::Guard guard(lock);
     EXPECT_TRUE(guard.holds());
@@ -47,26 +49,44 @@ TEST_F(HostLockTest, IsHeldAsLongAsItsGuard) {
   EXPECT_TRUE(HostLock::Guard(lock).holds());
 }
 
-TEST_F(HostLockTest, IsDoneWithoutWhereThereIsNoFile) {
-  HostLock lock(directory_ + "/none", 1h, 1h);
+TEST_F(HostLockTest, IsDoneWithoutWhereThereCanBeNoFile) {
+  HostLock lock(directory_ + "/none/lock", 1h, 1h);
+  EXPECT_FALSE(HostLock::Guard(lock).holds());
+}
+
+TEST_F(HostLockTest, OnAFileThatOthersCanOpenIsNotAwaited) {
+  const FileDescriptor held = open();
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  ASSERT_EQ(::fchmod(held.get(), 0644), 0);
+  HostLock lock(path_, 1h, 1h);
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(HostLock::Guard(lock).holds());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr(path_));
+}
+
+TEST_F(HostLockTest, OnAFileOfAnotherUserIsNotAwaited) {
+  const FileDescriptor held = open();
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  if (::fchown(held.get(), 65534, 65534) != 0) GTEST_SKIP() << "only root gives files away";
+  HostLock lock(path_, 1h, 1h);
   EXPECT_FALSE(HostLock::Guard(lock).holds());
 }
 
 TEST_F(HostLockTest, OfAnotherIsAwaitedOnceAndReportedOnce) {
   const FileDescriptor other = open();
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  HostLock pausing(directory_, 0s, 1h);
+  HostLock pausing(path_, 0s, 1h);
   testing::internal::CaptureStderr();
   EXPECT_FALSE(HostLock::Guard(pausing).holds());
   ASSERT_EQ(::flock(other.get(), LOCK_UN), 0);
   // In the pause the file is not even looked at.
   EXPECT_FALSE(HostLock::Guard(pausing).holds());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(testing::HasSubstr("the lock of " + directory_),
-                             testing::HasSubstr("lslocks")));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::AllOf(testing::HasSubstr("the lock of " + path_), testing::HasSubstr("lslocks")));
 
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  HostLock impatient(directory_, 0s, 0s);
+  HostLock impatient(path_, 0s, 0s);
   testing::internal::CaptureStderr();
   EXPECT_FALSE(HostLock::Guard(impatient).holds());
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("the lock of"));
@@ -96,7 +116,7 @@ class SleepingChild {
 };
 
 TEST_F(HostLockTest, IsNotKeptByAChild) {
-  HostLock lock(directory_, 1h, 1h);
+  HostLock lock(path_, 1h, 1h);
   std::optional<HostLock::Guard> guard(lock);
   const SleepingChild child;
   guard.reset();
@@ -108,7 +128,7 @@ TEST_F(HostLockTest, OfAParentThatIsKilledIsNotKeptByItsChild) {
   ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
   const pid_t parent = ::fork();
   if (parent == 0) {
-    HostLock lock(directory_, 1h, 1h);
+    HostLock lock(path_, 1h, 1h);
     const HostLock::Guard guard(lock);
     if (::fork() == 0) {
       const pid_t child = ::getpid();
