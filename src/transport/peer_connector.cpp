@@ -22,9 +22,12 @@ using std::chrono::steady_clock;
 // An address that does not answer within this time no longer holds up the next address.
 constexpr milliseconds between_calls{250};
 
-// The maximum number of accepted connections without a complete handshake. Beyond it, the oldest
-// one is dropped, so that a port scan cannot exhaust the descriptors.
+// The maximum number of accepted connections without a complete handshake. Beyond it, one is
+// dropped, so that a port scan cannot exhaust the descriptors.
 constexpr std::size_t max_answered = 256;
+// The maximum per step. Strangers may call faster than this rank accepts, so a step that accepted
+// until nobody is left might never end.
+constexpr int max_accepts = 64;
 
 }  // namespace
 
@@ -91,15 +94,22 @@ void PeerConnector::wait(nanoseconds most) {
 void PeerConnector::accept_all() {
   if (awaited_.empty()) return;
   for (const node::FileDescriptor& listener : listeners_.sockets()) {
-    for (;;) {
+    for (int i = 0; i < max_accepts; ++i) {
       node::FileDescriptor socket = accept_connection(listener.get());
       if (!socket.valid()) break;
-      if (answered_.size() == max_answered) answered_.pop_front();
+      if (answered_.size() >= max_answered) drop_stranger();
       answered_.push_back(
           {.socket = std::move(socket),
            .handshake = make_control_handshake(Handshake::Side::callee, secret_, rank_)});
     }
   }
+}
+
+/// Drops the oldest connection whose caller has not said who it is, or the oldest of all.
+void PeerConnector::drop_stranger() {
+  const auto silent = std::ranges::find_if(
+      answered_, [](const Attempt& attempt) { return attempt.handshake->peer() < 0; });
+  answered_.erase(silent == answered_.end() ? answered_.begin() : silent);
 }
 
 void PeerConnector::answer(Attempt& attempt) {

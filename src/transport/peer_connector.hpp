@@ -97,6 +97,7 @@ class PeerConnector {
   [[nodiscard]] bool complete() const;
   void wait(std::chrono::nanoseconds most);
   void accept_all();
+  void drop_stranger();
   void answer(Attempt& attempt);
   void call_next(Call& call, TimePoint now);
   void connected(Call& call, Attempt& attempt);

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "socket_fixture.hpp"
@@ -36,6 +38,11 @@ node::FileDescriptor call(const SocketAddress& address) {
 void say(const node::FileDescriptor& socket, const std::string& text) {
   EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(text.size()));
+}
+
+std::size_t open_descriptors() {
+  using Entries = std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(std::distance(Entries("/proc/self/fd"), Entries()));
 }
 
 /// An address where nobody listens.
@@ -88,6 +95,35 @@ TEST(PeerConnector, ManyStrangersHoldUpNobody) {
   }
   PeerConnector caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
   EXPECT_TRUE(meet({&called, &caller}));
+}
+
+TEST(PeerConnector, WhoHasSaidWhoItIsIsNotDroppedForSilentStrangers) {
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  PeerConnector called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
+  // The caller connects and says hello. It has one connection only, because it looks no more.
+  EXPECT_FALSE(caller.step(0ms));
+  EXPECT_FALSE(caller.step(0ms));
+  EXPECT_FALSE(called.step(1s));
+  std::vector<node::FileDescriptor> strangers;
+  for (int i = 0; i < 400; ++i) {
+    strangers.push_back(call(door));
+    EXPECT_FALSE(called.step(0ms));
+  }
+  EXPECT_TRUE(caller.step(1s)) << caller.problem();
+  EXPECT_TRUE(meet({&called}));
+}
+
+TEST(PeerConnector, AStepAcceptsNoMoreThanItsShare) {
+  const Listeners listeners({loopback()});
+  PeerConnector called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  std::vector<node::FileDescriptor> strangers;
+  for (int i = 0; i < 120; ++i) strangers.push_back(call(listeners.addresses().at(0)));
+  const std::size_t before = open_descriptors();
+  EXPECT_FALSE(called.step(0ms));
+  EXPECT_LE(open_descriptors(), before + 64);
+  EXPECT_GT(open_descriptors(), before);
 }
 
 TEST(PeerConnector, WhoDoesNotKnowTheSecretIsDropped) {
