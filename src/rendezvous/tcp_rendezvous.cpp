@@ -12,6 +12,7 @@
 
 #include "kolo/error.hpp"
 #include "transport/machine.hpp"
+#include "transport/socket_user.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -54,6 +55,10 @@ Secret secret_from_hex(const std::string& text) {
                                       text.size(), 2 * secret.size()));
   for (std::size_t i = 0; i < secret.size(); ++i)
     secret[i] = static_cast<std::byte>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  if (std::ranges::count(secret, secret.front()) == static_cast<std::ptrdiff_t>(secret.size()))
+    throw InvalidArgument(
+        "all bytes of the secret are the same, so anyone can guess it; draw one with `head -c 32 "
+        "/dev/urandom | od -An -tx1 | tr -d ' \\n'`");
   return secret;
 }
 
@@ -87,7 +92,7 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
                          .wanted_rank = options_.wanted_rank,
                          .version = options_.version});
   const auto until = steady_clock::now() + options_.connect_timeout;
-  while (!welcome_) {
+  while (!welcome_ || refusal_) {
     throw_if_over();
     if (steady_clock::now() >= until)
       throw BackendError(
@@ -226,6 +231,10 @@ void TcpRendezvous::take(const Message& message) {
         "the server at {} does not know this job's secret; check the host, port and secret",
         to_string(options_.server));
   };
+  // Before its proof, a server can only refuse, which is no worse than to hang up.
+  if (!handshake_->is_trusted() && !std::holds_alternative<Challenge>(message) &&
+      !std::holds_alternative<Refusal>(message))
+    return distrust();
   if (const auto* challenge = std::get_if<Challenge>(&message)) {
     if (const auto proof = prove(*handshake_, *challenge))
       connection_.send(*proof);
@@ -234,8 +243,11 @@ void TcpRendezvous::take(const Message& message) {
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
-    welcome_ = handshake_->is_trusted();
-    if (!welcome_) distrust();
+    welcome_ = true;
+    if (transport::is_of_another_user(connection_.descriptor()))
+      refusal_ =
+          fmt::format("the server at {} belongs to another user of this host; use another port",
+                      to_string(options_.server));
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;
     const auto own = std::ranges::find(roster_.members, process_, &Member::process);

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <random>
 #include <string_view>
 #include <utility>
 
+#include "base/random.hpp"
 #include "transport/sha256.hpp"
 
 namespace kolo::internal::transport {
@@ -239,9 +239,8 @@ class DataHandshake : public Handshake {
 }  // namespace
 
 Bytes draw_nonce(std::size_t bytes) {
-  std::random_device random;
   Bytes nonce(bytes);
-  for (std::byte& byte : nonce) byte = static_cast<std::byte>(random());
+  fill_random(nonce);
   return nonce;
 }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client on TCP, with a server that the test plays.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <thread>
 
@@ -86,6 +91,56 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
   EXPECT_TRUE(has_proved);
 }
 
+TEST(TcpRendezvousClient, IsNotEndedByWhoHasProvedNothing) {
+  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+  std::thread impostor([&] {
+    MessageStream client = accept_client(listener);
+    static_cast<void>(receive<Hello>(client));
+    client.send(End{0, ""});
+    client.write();
+  });
+  const ClientOptions options{.server = {"127.0.0.1", transport::address_of(listener.get()).port},
+                              .secret = make_secret(),
+                              .version = "1",
+                              .connect_timeout = 20s};
+  EXPECT_THAT(
+      [&] { TcpRendezvous client(options); },
+      testing::ThrowsMessage<BackendError>(testing::HasSubstr("does not know this job's secret")));
+  impostor.join();
+}
+
+TEST(TcpRendezvousClient, DoesNotBelieveAServerOfAnotherUserOfTheHost) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
+    const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+    const std::uint16_t port = transport::address_of(listener.get()).port;
+    if (::write(pipe[1], &port, sizeof port) != ssize_t{sizeof port}) ::_exit(1);
+    MessageStream client = accept_client(listener);
+    const auto hello = receive<Hello>(client);
+    client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
+    static_cast<void>(receive<Proof>(client));
+    client.send(Welcome{1s, 1, false});
+    client.write();
+    for (;;) ::pause();
+  }
+  std::uint16_t port = 0;
+  ASSERT_EQ(::read(pipe[0], &port, sizeof port), ssize_t{sizeof port});
+  const ClientOptions options{.server = {"127.0.0.1", port},
+                              .secret = make_secret(),
+                              .version = "1",
+                              .connect_timeout = 20s};
+  EXPECT_THAT([&] { TcpRendezvous client(options); },
+              testing::ThrowsMessage<BackendError>(testing::HasSubstr("belongs to another user")));
+  ::kill(stranger, SIGKILL);
+  ::waitpid(stranger, nullptr, 0);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
 // It was on its way while this process met the others for the next session.
 TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
   const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
@@ -131,6 +186,7 @@ TEST(Secrets, AreReadAsTheyAreWritten) {
   EXPECT_EQ(secret_from_hex(to_hex(make_secret())), make_secret());
   EXPECT_THROW(static_cast<void>(secret_from_hex("12")), InvalidArgument);
   EXPECT_THROW(static_cast<void>(secret_from_hex(std::string(64, 'g'))), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(secret_from_hex(std::string(64, '0'))), InvalidArgument);
 }
 
 }  // namespace

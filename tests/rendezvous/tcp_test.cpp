@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <functional>
 #include <future>
+#include <iterator>
+#include <list>
 #include <mutex>
 #include <thread>
 
@@ -241,6 +244,57 @@ TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
   EXPECT_THAT(notes_, HasSubstr("does not identify itself"));
   EXPECT_THAT(notes_, HasSubstr("the secret is wrong"));
   EXPECT_THAT(notes_, HasSubstr("use one version everywhere"));
+}
+
+TEST_F(TcpRendezvousTest, ManyRefusedStrangersTakeFewDescriptors) {
+  begin(1, 60s);
+  std::thread serving([this] { run(); });
+  const auto count = [] {
+    using Entries = std::filesystem::directory_iterator;
+    return std::distance(Entries("/proc/self/fd"), Entries());
+  };
+  const auto before = count();
+  constexpr int refused = 150;
+  std::list<MessageStream> strangers;
+  for (int i = 0; i < refused; ++i) {
+    MessageStream& stranger = strangers.emplace_back(transport::connect_to(client_.server, 20s));
+    stranger.send(Keepalive{});  // no hello
+    std::string refusal;
+    while (refusal.empty() && !stranger.closed()) {
+      stranger.write();
+      stranger.read([&](const Message& message) {
+        refusal = std::get<Refusal>(message).reason;
+        return true;
+      });
+    }
+    EXPECT_THAT(refusal, HasSubstr("not a hello"));
+  }
+  // The last one may be served still.
+  EXPECT_LE(count() - before - refused, 64 + 1);
+  server_->stop();
+  serving.join();
+}
+
+TEST_F(TcpRendezvousTest, AnotherUserOfTheHostIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  begin(1, 60s);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    int status = ::setgid(65534) == 0 && ::setuid(65534) == 0 ? 1 : 2;
+    try {
+      const TcpRendezvous rendezvous(client_);
+    } catch (const BackendError& error) {
+      if (std::string(error.what()).find("another user of this host") != std::string::npos)
+        status = 0;
+    }
+    ::_exit(status);
+  }
+  std::thread serving([this] { run(); });
+  int how = -1;
+  ::waitpid(stranger, &how, 0);
+  EXPECT_EQ(how, 0);
+  server_->stop();
+  serving.join();
 }
 
 // Their hellos are there before the server looks: none is thrown out for those behind it.

@@ -66,6 +66,10 @@ class Connections {
   [[nodiscard]] std::optional<Link> next_evicted() const;
   void open(Link link, const std::string& from, Time now);
   [[nodiscard]] const Peer* find(Link link) const;
+  /// Refuses a stranger that belongs to another user of the server's host.
+  void refuse_user(Link link, Time now) {
+    refuse(link, "it belongs to another user of this host", now);
+  }
 
   /// Handles a stranger's message. Returns the stranger's hello if this message proves that it
   /// knows the secret.

@@ -34,6 +34,8 @@ class Server {
   [[nodiscard]] std::optional<Link> next_evicted() const { return connections_.next_evicted(); }
   /// `from`: the address of the other side, for messages.
   void on_open(Link link, const std::string& from, Time now) { connections_.open(link, from, now); }
+  /// The connection that was opened last belongs to another user of the server's host.
+  void on_other_user(Link link, Time now) { connections_.refuse_user(link, now); }
   void on_message(Link link, const Message& message, Time now);
   /// The other side has closed the connection, or the connection has failed or carried an invalid
   /// message.

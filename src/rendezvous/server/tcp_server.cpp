@@ -9,11 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <random>
 #include <utility>
 #include <vector>
 
+#include "base/random.hpp"
 #include "node/error_codes.hpp"
+#include "transport/socket_user.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -22,6 +23,9 @@ using namespace std::chrono_literals;
 
 // The socket of a closing connection stays open for this time, so that its last message can arrive.
 constexpr Time patience_to_close = 5s;
+// The maximum number of closing connections of strangers. Beyond it, the oldest are closed at once,
+// so that strangers cannot exhaust the descriptors, which may be those of rank 0.
+constexpr std::size_t max_leaving = 64;
 // After the end of the job, agents have this time to end their processes and close their
 // connections.
 constexpr Time patience_to_end = 15s;
@@ -35,17 +39,12 @@ void signal_event(int event) {
   static_cast<void>(::write(event, &one, sizeof one));
 }
 
-std::function<std::uint64_t()> system_random() {
-  auto device = std::make_shared<std::random_device>();
-  return [device] { return std::uint64_t{(*device)()} << 32 | (*device)(); };
-}
-
 }  // namespace
 
 TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
                      std::function<void(LogLevel, const std::string&)> write_note)
     : silence_(options.lease),
-      server_(options, system_random()),
+      server_(options, random_number),
       write_note_(std::move(write_note)),
       listener_(transport::listen_at(at)),
       port_(transport::address_of(listener_.get()).port),
@@ -154,10 +153,12 @@ void TcpServer::accept_all() {
     transport::tune(socket.get(), silence_);
     const std::string from = transport::peer_name(socket.get());
     const Link link = ++last_link_;
+    const bool is_foreign = transport::is_of_another_user(socket.get());
     clients_.emplace(link, Client{.connection = MessageStream(std::move(socket), max_handshake)});
     // Read the messages of the connection that is to be closed, since its proof may have arrived.
     if (const auto evicted = server_.next_evicted()) serve(*evicted);
     server_.on_open(link, from, now());
+    if (is_foreign) server_.on_other_user(link, now());
     carry_out();
   }
 }
@@ -214,6 +215,14 @@ void TcpServer::carry_out() {
 }
 
 void TcpServer::drop_closed() {
+  const auto is_leaving = [](const auto& entry) {
+    return entry.second.closing && !entry.second.welcome;
+  };
+  auto leaving = static_cast<std::size_t>(std::ranges::count_if(clients_, is_leaving));
+  // Links are numbered in the order of their connections.
+  std::erase_if(clients_, [&](const auto& entry) {
+    return leaving > max_leaving && is_leaving(entry) && leaving-- > 0;
+  });
   std::erase_if(clients_, [&](const auto& entry) {
     const Client& client = entry.second;
     if (!client.closing) return false;

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "base/failure.hpp"
 #include "base/log.hpp"
 #include "base/process_limits.hpp"
+#include "base/random.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
 #include "node/memory_limits.hpp"
@@ -86,9 +86,8 @@ void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
 
 /// Writes the values of rank 0 that all ranks use.
 void fill_terms(const Settings& settings, HostRecord& record) {
-  std::random_device random;
-  record.session = (std::uint64_t{random()} << 32) | random();
-  for (std::byte& byte : record.secret) byte = static_cast<std::byte>(random());
+  record.session = random_number();
+  fill_random(record.secret);
   record.peer_timeout_ns = settings.peer_timeout.count();
 }
 
