@@ -235,6 +235,10 @@ TEST_F(Diagnose, RefusesDamagedFilesByFileAndLine) {
               HasSubstr(": line "));
   EXPECT_THAT(complaint_about(path, whole.substr(0, second_line) + "{\"event\":7}\n"),
               HasSubstr(path + ": line 2: "));
+  // A message that printed the value would overflow the stack.
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_EQ(complaint_about(path, "{\"kolo_flight_record\":" + deep + "}\n"),
+            path + ": line 1: is nested too deeply");
   EXPECT_THROW((void)read_record(directory_ + "/none"), ReadError);
   EXPECT_EQ(complaint_about(directory_, ""), directory_ + ": is a directory");
 }

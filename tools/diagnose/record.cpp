@@ -19,6 +19,8 @@ using Json = nlohmann::json;
 constexpr int known_version = 1;
 /// 95 years, so that sums and differences of several times fit into 64 bits.
 constexpr std::int64_t max_nanoseconds = 3'000'000'000'000'000'000;
+/// More levels than any line has. Printing a value in a message recurses once per level.
+constexpr int max_depth = 8;
 /// More ranks than any machine can run.
 constexpr int max_ranks = 1 << 24;
 
@@ -36,7 +38,11 @@ class Reader {
       ++line_;
       if (ended_) refuse("there is more after the last line");
       try {
-        take(Json::parse(line));
+        take(Json::parse(line,
+                         [&](int depth, Json::parse_event_t /*event*/, const Json& /*parsed*/) {
+                           if (depth > max_depth) refuse("is nested too deeply");
+                           return true;
+                         }));
       } catch (const Json::exception& error) {
         refuse(error.what());
       }
