@@ -8,7 +8,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../rendezvous/jobs.sh"
 source "$here/../rendezvous/namespaces.sh"
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 # The lease ends the sessions of those that are left: their sockets wait for ever. It is long: on a
 # loaded machine, an agent may get no processor for seconds, and would be lost too early.
 export KOLO_PEER_TIMEOUT=0

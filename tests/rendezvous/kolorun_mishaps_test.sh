@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/jobs.sh"
 session_program=$4
 export FAKE_SSH_DIR=$work KOLO_RSH="sh $here/fake_ssh.sh"
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 port=$((13000 + $$ % 4000))
 
 # No descriptor is free at the moment at which the script of hosts ends.

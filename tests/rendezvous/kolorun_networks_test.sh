@@ -11,7 +11,7 @@ source "$here/jobs.sh"
 source "$here/namespaces.sh"
 
 # One kolorun on each; that which comes first waits for the server.
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 two=(--rendezvous 10.213.78.1:4711 --slots 2 --secret-file secret)
 starts second.log "${on_second[@]}" "$kolorun" -np 4 "${two[@]}" sh -c 'echo $RANK $MASTER_ADDR; exec "$@"' sh "$rank_program" 5
 other=$!

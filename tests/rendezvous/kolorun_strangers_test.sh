@@ -6,7 +6,7 @@
 # Usage: kolorun_strangers_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/jobs.sh"
-for name in secret wrong; do head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >$name; done
+for name in secret wrong; do (umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >$name); done
 port=$((24100 + $$ % 3000))
 at=127.0.0.1:$port
 two=(-np 2 --min-np 1 --max-np 3 --rendezvous "$at" --slots 2)

@@ -31,6 +31,16 @@ expect "none in an elastic job" 127 "'./absent' cannot be run: No such file" \
 expect "no program" 2 'the program is missing' "$kolorun" -np 2
 expect "an unknown option" 2 'there is no option --bogus' "$kolorun" -np 2 --bogus true
 expect "no number" 2 '-np N is missing' "$kolorun" true
+printf '%064d' 1 >known
+expect "a secret that others can read" 2 "others can read or change 'known'" \
+  "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file known true
+(umask 077 && printf '%064d' 0 >weak)
+expect "a secret that anyone can guess" 2 'all bytes of the secret are the same' \
+  "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file weak true
+if chown 65534 weak 2>/dev/null; then
+  expect "a secret of another user" 2 "'weak' belongs to another user" \
+    "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file weak true
+fi
 expect "help" 0 $'--rendezvous\nExit status' "$kolorun" --help
 
 # Without sessions it is a starter of processes.
@@ -97,7 +107,7 @@ expect "too many losses" 1 'the session was lost 1 times, and the limit is 0' \
   "$kolorun" -np 3 --min-np 2 --reset-limit 0 "$rank_program" 6 kill 1 1
 
 # Two hosts, which are two of them on this one. The second joins the first.
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 # Below the ports that the system gives to whoever asks for any.
 port=$((20000 + $$ % 4000))
 two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)

@@ -13,7 +13,7 @@ unshare --pid --fork true 2>/dev/null || { echo "no PID namespaces here"; exit 7
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work" || exit 1
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 
 # run VARIABLE=VALUE...: of the environment
 run() {

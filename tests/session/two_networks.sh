@@ -15,7 +15,7 @@ source "$(dirname "$0")/../rendezvous/namespaces.sh"
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work" || exit 1
-head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 
 # on_hosts PROGRAM [ARGUMENTS...]: the status of the first host
 on_hosts() {

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <kolo/error.hpp>
 #include <kolo/version.hpp>
-#include <random>
 #include <utility>
 
+#include "base/random.hpp"
 #include "server_search.hpp"
 #include "transport/machine.hpp"
 
@@ -30,10 +30,7 @@ bool has_no_reader(int descriptor) {
   return ::poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
 }
 
-rendezvous::ProcessId any_number() {
-  std::random_device random;
-  return (rendezvous::ProcessId{random()} << 32 | random()) | 1;
-}
+rendezvous::ProcessId any_number() { return kolo::internal::random_number() | 1; }
 
 }  // namespace
 

@@ -2,6 +2,8 @@
 #include "flags.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,9 +13,9 @@
 #include <kolo/error.hpp>
 #include <kolo/version.hpp>
 #include <numeric>
-#include <random>
 #include <sstream>
 
+#include "base/random.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
 namespace kolorun {
@@ -24,6 +26,20 @@ rendezvous::Time seconds(double count) {
 }
 
 rendezvous::Secret read_secret(const std::string& path) {
+  struct stat status {};
+  // Standard input and named pipes have no other readers, whatever their permissions.
+  if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+    if (status.st_uid != ::geteuid() && status.st_uid != 0)
+      throw UsageError(
+          fmt::format("--secret-file: '{}' belongs to another user, who knows it; make "
+                      "a file of your own",
+                      path));
+    if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+      throw UsageError(
+          fmt::format("--secret-file: others can read or change '{0}'; draw a new "
+                      "secret into it after `chmod 600 {0}`",
+                      path));
+  }
   std::ifstream file(path);
   std::string text;
   if (!(file >> text)) throw UsageError(fmt::format("--secret-file: '{}' cannot be read", path));
@@ -35,9 +51,8 @@ rendezvous::Secret read_secret(const std::string& path) {
 }
 
 rendezvous::Secret make_secret() {
-  std::random_device random;
   rendezvous::Secret secret;
-  for (std::byte& byte : secret) byte = static_cast<std::byte>(random());
+  kolo::internal::fill_random(secret);
   return secret;
 }
 
