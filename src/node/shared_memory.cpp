@@ -61,8 +61,8 @@ struct Reservations {
   std::atomic<std::size_t> unchecked{max_unchecked};  // bytes since the limits were read
   // Ranks reserve memory at the same time, each for its gradients. With the lock they do so one
   // after the other, so that no rank counts on memory that another is about to reserve.
-  HostLock one_at_a_time{fmt::format("/tmp/kolo-{}.lock", ::geteuid()),
-                         std::chrono::seconds(10), std::chrono::minutes(1)};
+  HostLock one_at_a_time{fmt::format("/tmp/kolo-{}.lock", ::geteuid()), std::chrono::seconds(10),
+                         std::chrono::minutes(1)};
 };
 
 Reservations& reservations() {
