@@ -49,12 +49,17 @@ Tensor sum_over_ranks(const Tensor& values, const ProcessSet& set) {
   return allreduce(values, AllreduceOptions{.op = ReduceOp::sum, .process_set = set});
 }
 
+// This rank's values per channel.
+std::int64_t own_count(const Tensor& input) {
+  return input.size(1) == 0 ? 0 : input.numel() / input.size(1);
+}
+
 // The sums and the sums of squares of this rank's values per channel, and their count. The sums are
 // derived from mean and variance, because adding f32 squares directly loses the variance where the
 // mean is large.
 Tensor sums_and_count(const Tensor& input) {
   const std::int64_t channels = input.size(1);
-  const double count = channels == 0 ? 0.0 : static_cast<double>(input.numel() / channels);
+  const auto count = static_cast<double>(own_count(input));
   const auto options = input.options().dtype(at::kDouble);
   if (count == 0.0) return at::zeros({2 * channels + 1}, options);
   const auto [narrow_variance, narrow_mean] =
@@ -64,12 +69,24 @@ Tensor sums_and_count(const Tensor& input) {
   return at::cat({mean * count, squares, at::full({1}, count, options)});
 }
 
-// Statistics over the batches of all ranks, per channel, in f64.
+// Statistics over the batches of all ranks, per channel, in f64. They stay where the input is: to
+// read a number of a GPU, the host would wait for all that is queued there.
 struct BatchStatistics {
   Tensor mean;
   Tensor variance;  // biased: divided by the count
-  double count;     // values per channel
+  Tensor count;     // values per channel, without dimensions
 };
+
+// Throws InvalidArgument, on all ranks, if `count` is less than two. A rank with two values of its
+// own need not look.
+void require_two(const Tensor& input, const Tensor& count) {
+  if (own_count(input) >= 2) return;
+  const double all = count.item<double>();
+  if (all >= 2.0) return;
+  throw InvalidArgument("SyncBatchNorm: the batches of all ranks have " +
+                        std::to_string(static_cast<std::int64_t>(all)) +
+                        " values per channel together; training needs two");
+}
 
 // Computes the statistics with one unnamed allreduce, which autograd records if gradients are
 // enabled. `input` is [N, C, ...]. Throws InvalidArgument, on all ranks, if all batches together
@@ -77,12 +94,8 @@ struct BatchStatistics {
 BatchStatistics batch_statistics(const Tensor& input, const ProcessSet& set) {
   const std::int64_t channels = input.size(1);
   const Tensor totals = sum_over_ranks(sums_and_count(input), set);
-  const double count = totals[2 * channels].item<double>();
-  if (count < 2.0) {
-    throw InvalidArgument("SyncBatchNorm: the batches of all ranks have " +
-                          std::to_string(static_cast<std::int64_t>(count)) +
-                          " values per channel together; training needs two");
-  }
+  const Tensor count = totals[2 * channels];
+  require_two(input, count);
   const Tensor mean = totals.narrow(0, 0, channels) / count;
   const Tensor squares = totals.narrow(0, channels, channels) / count;
   // Rounding can make the difference slightly negative.
@@ -91,9 +104,7 @@ BatchStatistics batch_statistics(const Tensor& input, const ProcessSet& set) {
 
 // The values that backward needs from forward, besides tensors.
 struct SavedValues : ::torch::CustomClassHolder {
-  SavedValues(double of_count, double of_eps, ProcessSet of_set)
-      : count(of_count), eps(of_eps), set(std::move(of_set)) {}
-  double count;
+  SavedValues(double of_eps, ProcessSet of_set) : eps(of_eps), set(std::move(of_set)) {}
   double eps;
   ProcessSet set;
 };
@@ -132,9 +143,10 @@ struct Normalize : ::torch::autograd::Function<Normalize> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
                         const Tensor& bias, const BatchStatistics& statistics, double eps,
                         const ProcessSet& set) {
-    context->save_for_backward({input, weight, statistics.mean, statistics.variance});
+    context->save_for_backward(
+        {input, weight, statistics.mean, statistics.variance, statistics.count});
     context->saved_data["values"] =
-        c10::IValue::make_capsule(c10::make_intrusive<SavedValues>(statistics.count, eps, set));
+        c10::IValue::make_capsule(c10::make_intrusive<SavedValues>(eps, set));
     // An empty batch still takes part in backward's allreduce, so it needs a node in the graph.
     if (input.numel() == 0) return input.clone();
     const auto type = weight.scalar_type();
@@ -151,7 +163,7 @@ struct Normalize : ::torch::autograd::Function<Normalize> {
     // again, this time recorded by autograd.
     const BatchStatistics statistics = at::GradMode::is_enabled()
                                            ? batch_statistics(saved[0], values.set)
-                                           : BatchStatistics{saved[2], saved[3], values.count};
+                                           : BatchStatistics{saved[2], saved[3], saved[4]};
     const Gradients result =
         gradients_of(gradients.front(), saved[0], saved[1], statistics, values.eps, values.set);
     return {result.input, result.weight, result.bias, {}, {}, {}};
@@ -206,11 +218,11 @@ bool SyncBatchNormImpl::is_synchronized() const { return is_training() && set_.r
 
 Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   _check_input_dim(input);
-  const double factor = update_factor();
+  if (is_training() && options.track_running_stats()) num_batches_tracked += 1;
   if (!is_synchronized()) {
     return nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
                                               is_training() || !options.track_running_stats(),
-                                              factor, options.eps());
+                                              local_factor(), options.eps());
   }
   // Autograd does not record the statistics: the gradient of `Normalize` includes the dependence on
   // them.
@@ -218,7 +230,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
     const at::NoGradGuard no_grad;
     return batch_statistics(input, set_);
   }();
-  update_statistics(statistics.mean, statistics.variance, statistics.count, factor);
+  update_statistics(statistics.mean, statistics.variance, statistics.count);
   const auto like =
       input.options().dtype(input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const Tensor scale = weight.defined() ? weight : at::ones({options.num_features()}, like);
@@ -226,23 +238,25 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   return Normalize::apply(input, scale, shift, statistics, options.eps(), set_);
 }
 
-// The weight of a new batch in the running statistics. Without a momentum all batches count
-// equally.
-double SyncBatchNormImpl::update_factor() {
+// The weight of a new batch in the running statistics, if no other rank has a part in it. Without a
+// momentum all batches count equally.
+double SyncBatchNormImpl::local_factor() const {
   if (!is_training() || !options.track_running_stats()) return 0.0;
-  num_batches_tracked += 1;
   const auto momentum = options.momentum();
   return momentum ? *momentum : 1.0 / num_batches_tracked.item<double>();
 }
 
-void SyncBatchNormImpl::update_statistics(const Tensor& mean, const Tensor& variance, double count,
-                                          double factor) {
+void SyncBatchNormImpl::update_statistics(const Tensor& mean, const Tensor& variance,
+                                          const Tensor& count) {
   if (!options.track_running_stats()) return;
   const at::NoGradGuard no_grad;
+  const auto momentum = options.momentum();
+  const Tensor factor = momentum ? at::full({}, *momentum, at::kDouble)
+                                 : num_batches_tracked.to(at::kDouble).reciprocal();
   const auto type = running_mean.scalar_type();
   const Tensor unbiased = variance * (count / (count - 1.0));
-  running_mean.mul_(1.0 - factor).add_(mean.to(type), factor);
-  running_var.mul_(1.0 - factor).add_(unbiased.to(type), factor);
+  running_mean.mul_(1.0 - factor).add_(mean.to(type) * factor);
+  running_var.mul_(1.0 - factor).add_(unbiased.to(type) * factor);
 }
 
 void SyncBatchNormImpl::share(const Tensor& their_weight, const Tensor& their_bias) {

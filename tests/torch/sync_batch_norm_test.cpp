@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SyncBatchNorm computes what BatchNorm computes on the batches of all ranks together.
-#include "support.hpp"
+#include "support.hpp"  // first, as clang 14 needs it
+
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <memory>
+#include <string_view>
 
 namespace kolo::internal::testing_support {
 namespace {
@@ -82,6 +88,40 @@ TEST_F(SyncBatchNormTest, TakesTheOptionsOfBatchNorm) {
   compare<nn::BatchNorm2d>(nn::BatchNormOptions(channels).affine(false), {2, 2});
   compare<nn::BatchNorm2d>(nn::BatchNormOptions(channels).momentum(c10::nullopt), {2, 2});
   compare<nn::BatchNorm2d>(nn::BatchNormOptions(channels).track_running_stats(false), {2, 2});
+}
+
+/// Counts the numbers that this thread reads from tensors while the object lives: for a number of a
+/// GPU, the host waits until the GPU is done.
+class CountReads {
+ public:
+  CountReads()
+      : handle_(at::addGlobalCallback(at::RecordFunctionCallback(
+            [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+              if (std::string_view(function.name()) == "aten::_local_scalar_dense") ++reads;
+              return nullptr;
+            }))) {
+    reads = 0;
+  }
+  ~CountReads() { at::removeCallback(handle_); }
+  CountReads(const CountReads&) = delete;
+  CountReads& operator=(const CountReads&) = delete;
+
+  [[nodiscard]] int count() const { return reads; }
+
+ private:
+  static inline std::atomic<int> reads{0};
+  at::CallbackHandle handle_;
+};
+
+TEST_F(SyncBatchNormTest, ReadsNoNumberOfTheDevice) {
+  for (const auto momentum : {c10::optional<double>(0.1), c10::optional<double>()}) {
+    SyncBatchNorm norm(nn::BatchNormOptions(channels).momentum(momentum));
+    set_parameters(norm);
+    const Tensor share = mine(random_batch(1, {4, 5})).detach().clone().requires_grad_();
+    const CountReads reads;
+    norm->forward(share).sum().backward();
+    EXPECT_EQ(reads.count(), 0);
+  }
 }
 
 TEST_F(SyncBatchNormTest, WorksWithOneExampleEach) {

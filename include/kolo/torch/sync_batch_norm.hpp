@@ -43,9 +43,9 @@ class KOLO_EXPORT SyncBatchNormImpl
   void copy_statistics(const ::torch::Tensor& mean, const ::torch::Tensor& variance,
                        const ::torch::Tensor& batches);
   [[nodiscard]] bool is_synchronized() const;
-  [[nodiscard]] double update_factor();
-  void update_statistics(const ::torch::Tensor& mean, const ::torch::Tensor& variance, double count,
-                         double factor);
+  [[nodiscard]] double local_factor() const;
+  void update_statistics(const ::torch::Tensor& mean, const ::torch::Tensor& variance,
+                         const ::torch::Tensor& count);
 
   ProcessSet set_;
 };
