@@ -187,7 +187,8 @@ TEST_F(EqualParameters, OnRequestAreTakenFromModulesOfAllKinds) {
   require_equal(traced);
   if (rank() == last_) traced.attr("seen").toTensor().add_(1);
   require_equal(traced.named_parameters());
-  if (size() > 1) EXPECT_EQ(error_of<Mismatch>([&] { require_equal(traced); }).tensor(), "seen");
+  if (size() == 1) return;
+  EXPECT_EQ(error_of<Mismatch>([&] { require_equal(traced); }).tensor(), "seen");
 }
 
 TEST_F(EqualParameters, OnRequestAreComparedByTheirValues) {
