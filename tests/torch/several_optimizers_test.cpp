@@ -55,6 +55,8 @@ TEST_F(SeveralOptimizersTest, ParametersThatOneRankAddsAreNamedWhereverRanksBegi
     first.add_param_group(optim::OptimizerParamGroup({weights[2]}));
     second.add_param_group(optim::OptimizerParamGroup({weights[3]}));
   }
+  first.zero_grad();
+  second.zero_grad();
   const auto named = testing::HasSubstr("is on rank 0 only");
   if (rank() + 1 < size()) {
     ::torch::Tensor loss = weights[0] + weights[1];

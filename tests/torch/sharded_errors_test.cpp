@@ -260,6 +260,7 @@ TEST_F(ShardedErrorsTest, AParameterThatOneRankAddsIsNamedOnAll) {
     ::torch::Tensor added = parameter({1.0, 1.0});
     ShardedOptimizer optimizer(optim::SGD({w}, 1.0), {{"w", w}}, {}, sharding);
     if (rank() == 0) optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+    optimizer.zero_grad();
     const auto loss = [&] { return rank() == 0 ? w.sum() + added.sum() : w.sum(); };
     EXPECT_THAT(error_of<Mismatch>([&] { loss().backward(); }).what(),
                 testing::HasSubstr("is on rank 0 only"));
