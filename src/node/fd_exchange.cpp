@@ -33,16 +33,30 @@ struct Address {
   socklen_t length = 0;
 };
 
+// This bit of an inbox's number tells senders where it is: in /dev/shm, because /tmp is not
+// writable, as in containers whose file system is read-only.
+constexpr std::uint64_t in_shm = 2;
+
 /// The directory keeps other users away, which an address in the abstract namespace cannot: a
 /// descriptor in the queue is closed by its receiver, and closing one that a stranger has prepared
 /// may take hours.
-std::string directory_of(std::uint64_t inbox) { return fmt::format("/tmp/kolo-{:016x}", inbox); }
+std::string directory_of(std::uint64_t inbox) {
+  return fmt::format("{}/kolo-{:016x}", (inbox & in_shm) == 0 ? "/tmp" : "/dev/shm", inbox);
+}
+
+/// Makes the directory of an inbox, and returns the number of the inbox.
+std::uint64_t make_directory() {
+  const std::uint64_t number = (random_number() | 1U) & ~in_shm;
+  for (const std::uint64_t inbox : {number, number | in_shm})
+    if (::mkdir(directory_of(inbox).c_str(), S_IRWXU) == 0) return inbox;
+  throw_system_error("making a directory in /tmp or /dev/shm");
+}
 
 Address address_of(std::uint64_t inbox) {
   Address address;
   address.name.sun_family = AF_UNIX;
   const std::string text = directory_of(inbox) + "/inbox";
-  static_assert(sizeof address.name.sun_path > sizeof "/tmp/kolo-0123456789abcdef/inbox");
+  static_assert(sizeof address.name.sun_path > sizeof "/dev/shm/kolo-0123456789abcdef/inbox");
   text.copy(address.name.sun_path, text.size());
   address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size() + 1);
   return address;
@@ -60,15 +74,10 @@ FileDescriptor open_socket(std::uint64_t inbox) {
   const int yes = 1;
   if (::setsockopt(opened.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
     throw_system_error("SO_PASSCRED");
-  if (::mkdir(directory_of(inbox).c_str(), S_IRWXU) != 0)
-    throw_system_error("making a directory in /tmp");
   const Address own = address_of(inbox);
-  if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) == 0)
-    return opened;
-  const int error = errno;
-  remove_names(inbox);
-  errno = error;
-  throw_system_error("bind of a local socket in /tmp");
+  if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) != 0)
+    throw_system_error("bind of a local socket");
+  return opened;
 }
 
 // Room for the descriptors and the sender's credentials, aligned as the kernel requires.
@@ -161,7 +170,14 @@ std::string late(int missing, int size, int unsent, int obstacle) {
 
 }  // namespace
 
-FdInbox::FdInbox() : number_(random_number() | 1U), socket_(open_socket(number_)) {}
+FdInbox::FdInbox() : number_(make_directory()) {
+  try {
+    socket_ = open_socket(number_);
+  } catch (...) {
+    remove_names(number_);
+    throw;
+  }
+}
 
 FdInbox::~FdInbox() {
   if (socket_.valid()) remove_names(number_);  // not after a move

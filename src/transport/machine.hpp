@@ -16,8 +16,8 @@
 namespace kolo::internal::transport {
 namespace detail {
 
-/// Identifies a kernel namespace; none if it is hidden from this process.
-[[nodiscard]] inline std::optional<std::string> name_of_namespace(const char* path) {
+/// Identifies a directory or a kernel namespace; none if it is hidden from this process.
+[[nodiscard]] inline std::optional<std::string> identity_of(const char* path) {
   struct ::stat space {};
   if (::stat(path, &space) != 0) return std::nullopt;
   return fmt::format("{} {}", space.st_dev, space.st_ino);
@@ -28,7 +28,7 @@ namespace detail {
 [[nodiscard]] inline std::optional<std::string> name_of_network() {
   std::string boot;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
-  const auto space = name_of_namespace("/proc/self/ns/net");
+  const auto space = identity_of("/proc/self/ns/net");
   if (!std::getline(file, boot) || !space) return std::nullopt;
   return boot + " " + *space;
 }
@@ -43,12 +43,15 @@ namespace detail {
 }
 
 /// Processes with the same name can share memory: they run on the same kernel, in the same network
-/// and PID namespaces. If these are hidden from this process, the name is unique to the process.
+/// and PID namespaces, and have the same /tmp, where they meet. If these are hidden from this
+/// process, the name is unique to the process.
 [[nodiscard]] inline std::string machine_name() {
   const auto network = detail::name_of_network();
-  const auto processes = detail::name_of_namespace("/proc/self/ns/pid");
-  if (!network || !processes) return fmt::format("{} {}", host_name(), ::getpid());
-  return *network + " " + *processes;
+  const auto processes = detail::identity_of("/proc/self/ns/pid");
+  const auto meeting_point = detail::identity_of("/tmp");
+  if (!network || !processes || !meeting_point)
+    return fmt::format("{} {}", host_name(), ::getpid());
+  return *network + " " + *processes + " " + *meeting_point;
 }
 
 /// Processes with the same number share the loopback interface: they run on the same kernel, in the

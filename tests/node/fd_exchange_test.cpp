@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -103,6 +105,30 @@ TEST(FdExchange, InboxesHaveDifferentNumbers) {
   const FdInbox second;
   EXPECT_NE(first.number(), second.number());
   EXPECT_NE(first.number(), 0U);
+}
+
+TEST(FdExchange, AnInboxNeedsNoWritableTmp) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr int not_permitted = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/tmp", "tmpfs", MS_RDONLY, nullptr) != 0)
+      ::_exit(not_permitted);
+    try {
+      const FdInbox inbox;
+      const std::string path = fmt::format("/dev/shm/kolo-{:016x}/inbox", inbox.number());
+      if (::access(path.c_str(), F_OK) != 0) ::_exit(1);
+    } catch (...) {
+      ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  int end = -1;
+  ::waitpid(child, &end, 0);
+  if (WIFEXITED(end) && WEXITSTATUS(end) == not_permitted) GTEST_SKIP() << "cannot mount";
+  EXPECT_EQ(end, 0);
 }
 
 TEST(FdExchange, StrangersCannotReachAnInbox) {
