@@ -56,13 +56,17 @@ constexpr std::size_t margin = std::size_t{16} << 20;
 // bytes.
 constexpr std::size_t max_unchecked = std::size_t{1} << 20;
 
+std::string lock_path() {
+  const char* const directory = ::access("/tmp", W_OK) == 0 ? "/tmp" : "/dev/shm";
+  return fmt::format("{}/kolo-{}.lock", directory, ::geteuid());
+}
+
 /// The reservations of this process. Never destroyed: statics may still allocate.
 struct Reservations {
   std::atomic<std::size_t> unchecked{max_unchecked};  // bytes since the limits were read
   // Ranks reserve memory at the same time, each for its gradients. With the lock they do so one
   // after the other, so that no rank counts on memory that another is about to reserve.
-  HostLock one_at_a_time{fmt::format("/tmp/kolo-{}.lock", ::geteuid()), std::chrono::seconds(10),
-                         std::chrono::minutes(1)};
+  HostLock one_at_a_time{lock_path(), std::chrono::seconds(10), std::chrono::minutes(1)};
 };
 
 Reservations& reservations() {

@@ -43,12 +43,13 @@ namespace detail {
 }
 
 /// Processes with the same name can share memory: they run on the same kernel, in the same network
-/// and PID namespaces, and have the same /tmp, where they meet. If these are hidden from this
-/// process, the name is unique to the process.
+/// and PID namespaces, and have the same /tmp (or /dev/shm if there is no /tmp), where they meet.
+/// If these are hidden from this process, the name is unique to the process.
 [[nodiscard]] inline std::string machine_name() {
   const auto network = detail::name_of_network();
   const auto processes = detail::identity_of("/proc/self/ns/pid");
-  const auto meeting_point = detail::identity_of("/tmp");
+  auto meeting_point = detail::identity_of("/tmp");
+  if (!meeting_point) meeting_point = detail::identity_of("/dev/shm");
   if (!network || !processes || !meeting_point)
     return fmt::format("{} {}", host_name(), ::getpid());
   return *network + " " + *processes + " " + *meeting_point;

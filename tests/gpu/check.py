@@ -162,8 +162,9 @@ class Check:
                                         for name in self.summary.with_status("failed")):
                 break
         failed = self.summary.with_status("failed")
-        goals = rows.lines(self.summary.numbers(), self.summary.with_status("passed"), failed,
-                           self.left) if not self.arguments.dry_run else []
+        not_run = self.left + self.summary.with_status("skipped")
+        goals = [] if self.arguments.dry_run else rows.lines(
+            self.summary.numbers(), self.summary.with_status("passed"), failed, not_run)
         self.summary.write(left=self.left, goals=goals)
         for line in goals:
             print(f"goal {line}")

@@ -71,12 +71,13 @@ def line(work, texts, states):
 
 
 def lines(numbers, passed, failed, left):
-    """One line per goal. `passed`, `failed` and `left` are the names of commands."""
+    """One line per goal. `passed`, `failed` and `left` (not run) are the names
+    of commands."""
     found = []
     for row in ROWS:
         judged = [judge(limit, numbers) for limit in row.limits]
         found.append(line(row.work, [text for text, _ in judged], [good for _, good in judged]))
     checks = {f"kernel/{tool}" for tool in ("memcheck", "racecheck")}
     state = False if failed else None if left or not checks <= set(passed) else True
-    text = f"{len(failed)} failures of {len(passed) + len(failed)}, {len(left)} left"
+    text = f"{len(failed)} failures of {len(passed) + len(failed)}, {len(left)} not run"
     return [*found, line(PROGRAMS, [text], [state])]

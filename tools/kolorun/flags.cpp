@@ -29,12 +29,14 @@ rendezvous::Secret read_secret(const std::string& path) {
   struct stat status {};
   // Standard input and named pipes have no other readers, whatever their permissions.
   if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
-    if (status.st_uid != ::geteuid() && status.st_uid != 0)
+    const bool is_own = status.st_uid == ::geteuid();
+    if (!is_own && status.st_uid != 0)
       throw UsageError(
           fmt::format("--secret-file: '{}' belongs to another user, who knows it; make "
                       "a file of your own",
                       path));
-    if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    // A file that root has provided, as container engines do, is readable by group or others.
+    if ((status.st_mode & (is_own ? S_IRWXG | S_IRWXO : S_IWGRP | S_IWOTH)) != 0)
       throw UsageError(
           fmt::format("--secret-file: others can read or change '{0}'; draw a new "
                       "secret into it after `chmod 600 {0}`",

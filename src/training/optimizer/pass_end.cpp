@@ -203,7 +203,9 @@ void PassReducer::submit_missing() noexcept {
 void PassReducer::gather_submitted() {
   std::vector<std::string> names;
   for (const PendingReduction& pending : pending_) names.push_back(pending.name);
-  submitted_.gather(fmt::format("{}(gradients)", number_), names, options_.process_set);
+  // The name is that of the summary: a rank in another pass, which is at its summary, gets Mismatch
+  // instead of an answer that never comes.
+  submitted_.gather(fmt::format("{}(backward)", number_), names, options_.process_set);
 }
 
 // A module has changed on some ranks only, or the ranks are in different passes. Operations that
