@@ -72,7 +72,8 @@ class HostLock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Invalid if there is no such file, or other users can open it.
+  /// Opens the file, or makes it. The result is invalid if that fails, if the file belongs to
+  /// another user, or if others can open it.
   [[nodiscard]] static FileDescriptor open_own(const std::string& path) {
     FileDescriptor file(::open(
         path.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, S_IRUSR | S_IWUSR));

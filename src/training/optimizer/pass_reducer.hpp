@@ -161,8 +161,8 @@ class PassReducer {
   void submit_summary() noexcept;
   void fill_summary();
   void call_summary();
-  /// What the end of the pass waits for: the summary, or the operations of the other ranks; null if
-  /// there is neither.
+  /// The future that the end of the pass waits for: of the summary, or of the other ranks'
+  /// operations. Null if there is neither.
   [[nodiscard]] const detail::FutureBase* awaited() const;
   /// Takes what `awaited` brings, and submits what follows from it. Returns false if the pass
   /// awaits something further.
