@@ -44,14 +44,6 @@ std::string directory_of(std::uint64_t inbox) {
   return fmt::format("{}/kolo-{:016x}", (inbox & in_shm) == 0 ? "/tmp" : "/dev/shm", inbox);
 }
 
-/// Makes the directory of an inbox, and returns the number of the inbox.
-std::uint64_t make_directory() {
-  const std::uint64_t number = (random_number() | 1U) & ~in_shm;
-  for (const std::uint64_t inbox : {number, number | in_shm})
-    if (::mkdir(directory_of(inbox).c_str(), S_IRWXU) == 0) return inbox;
-  throw_system_error("making a directory in /tmp or /dev/shm");
-}
-
 Address address_of(std::uint64_t inbox) {
   Address address;
   address.name.sun_family = AF_UNIX;
@@ -78,6 +70,22 @@ FileDescriptor open_socket(std::uint64_t inbox) {
   if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) != 0)
     throw_system_error("bind of a local socket");
   return opened;
+}
+
+/// The socket of an inbox, in a new directory. Where /tmp has no room for both, e.g. because it is
+/// full, they are in /dev/shm, and `inbox` is changed to say so.
+FileDescriptor open_inbox(std::uint64_t& inbox) {
+  for (const std::uint64_t place : {inbox & ~in_shm, inbox | in_shm}) {
+    inbox = place;
+    if (::mkdir(directory_of(inbox).c_str(), S_IRWXU) != 0) continue;
+    try {
+      return open_socket(inbox);
+    } catch (...) {
+      remove_names(inbox);
+      if ((inbox & in_shm) != 0) throw;
+    }
+  }
+  throw_system_error("making a directory in /tmp or /dev/shm");
 }
 
 // Room for the descriptors and the sender's credentials, aligned as the kernel requires.
@@ -170,14 +178,7 @@ std::string late(int missing, int size, int unsent, int obstacle) {
 
 }  // namespace
 
-FdInbox::FdInbox() : number_(make_directory()) {
-  try {
-    socket_ = open_socket(number_);
-  } catch (...) {
-    remove_names(number_);
-    throw;
-  }
-}
+FdInbox::FdInbox() : number_(random_number() | 1U), socket_(open_inbox(number_)) {}
 
 FdInbox::~FdInbox() {
   if (socket_.valid()) remove_names(number_);  // not after a move

@@ -244,7 +244,7 @@ void TcpRendezvous::take(const Message& message) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
     welcome_ = true;
-    if (transport::is_of_another_user(connection_.descriptor()))
+    if (transport::SocketUsers().is_foreign(connection_.descriptor()))
       refusal_ =
           fmt::format("the server at {} belongs to another user of this host; use another port",
                       to_string(options_.server));

@@ -117,7 +117,7 @@ journeys() {
 fails_on() {
   local status=0 test=$1
   shift
-  "${prefix[@]}" timeout "$seconds" "$@" --gtest_brief=1 >"$logs/$test" 2>&1 || status=$?
+  GTEST_COLOR=no "${prefix[@]}" timeout "$seconds" "$@" --gtest_brief=1 >"$logs/$test" 2>&1 || status=$?
   case $status in
     124) verdict="$test, which does not end within its limit of $seconds s" ;;
     1) verdict="$test: $(first_failed "$logs/$test")" ;;

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -107,29 +108,37 @@ TEST(FdExchange, InboxesHaveDifferentNumbers) {
   EXPECT_NE(first.number(), 0U);
 }
 
-TEST(FdExchange, AnInboxNeedsNoWritableTmp) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+/// Mounts a file system on /tmp, for a child of this process only, and expects the child's inbox in
+/// /dev/shm.
+void expect_inbox_in_shm(unsigned long flags, const char* options) {
   constexpr int not_permitted = 77;
   const pid_t child = ::fork();
   if (child == 0) {
     if (::unshare(CLONE_NEWNS) != 0 ||
         ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", "/tmp", "tmpfs", MS_RDONLY, nullptr) != 0)
+        ::mount("none", "/tmp", "tmpfs", flags, options) != 0)
       ::_exit(not_permitted);
     try {
       const FdInbox inbox;
       const std::string path = fmt::format("/dev/shm/kolo-{:016x}/inbox", inbox.number());
-      if (::access(path.c_str(), F_OK) != 0) ::_exit(1);
+      const bool is_clean = std::filesystem::is_empty("/tmp");
+      const bool is_there = ::access(path.c_str(), F_OK) == 0;
+      std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+      ::_exit(is_there && is_clean ? 0 : 1);
     } catch (...) {
       ::_exit(2);
     }
-    ::_exit(0);
   }
   int end = -1;
   ::waitpid(child, &end, 0);
   if (WIFEXITED(end) && WEXITSTATUS(end) == not_permitted) GTEST_SKIP() << "cannot mount";
   EXPECT_EQ(end, 0);
 }
+
+TEST(FdExchange, AnInboxNeedsNoWritableTmp) { expect_inbox_in_shm(MS_RDONLY, nullptr); }
+
+// There is room for the directory, but not for the socket.
+TEST(FdExchange, AnInboxNeedsNoRoomInTmp) { expect_inbox_in_shm(0, "nr_inodes=2"); }
 
 TEST(FdExchange, StrangersCannotReachAnInbox) {
   std::string directory;

@@ -10,6 +10,7 @@
 #include <barrier>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <random>
 #include <string>
 #include <thread>
@@ -145,30 +146,38 @@ TEST(Engine, StepsThatRepeatAreNotNegotiated) {
   EXPECT_GE(messages_with(false), 2 * steps);
 }
 
+// The second batch is submitted while the first ends, in a pass of the engine with checks. It
+// starts in the same pass.
 TEST(Engine, ATimelineIsInOrderWhereBatchesStartAfterChecks) {
-  constexpr int ranks = 2;
-  Ranks all(ranks);
-  std::atomic<bool> over{false};
-  std::thread checks([&] {
-    while (!over) {
-      all.world().raise_alarms();
-      std::this_thread::yield();
-    }
+  Ranks all(1);
+  std::latch ends(1);
+  std::latch submitted(1);
+  std::atomic<int> ended{0};
+  all.world().before_ends([&] {
+    if (ended++ > 0) return;
+    all.world().raise_alarms();
+    ends.count_down();
+    submitted.wait();
   });
-  const auto path_of = [](const Engine& engine) {
-    return testing::TempDir() + "engine" + std::to_string(::getpid()) + "." +
-           std::to_string(engine.topology().rank) + ".json";
-  };
+  const std::string path = testing::TempDir() + "engine" + std::to_string(::getpid()) + ".json";
   all.run([&](Engine& engine) {
-    const std::string path = path_of(engine);
-    engine.start_timeline(std::make_shared<diagnostics::Timeline>(path, engine.topology().rank));
-    for (int i = 0; i < 2000; ++i) step(engine, i, false);
+    engine.start_timeline(std::make_shared<diagnostics::Timeline>(path, 0));
+    std::vector<double> first(1, 1.0);
+    std::vector<double> second(1, 2.0);
+    OperationPtr later;
+    std::thread user([&] {
+      ends.wait();
+      later = submit_sum(engine, "second", second);
+      submitted.count_down();
+    });
+    wait(engine, submit_sum(engine, "first", first, true));
+    user.join();
+    wait(engine, later);
     engine.stop_timeline();
-    EXPECT_EQ(test::check_trace(test::read_trace(path)), "");
-    std::filesystem::remove(path);
   });
-  over = true;
-  checks.join();
+  EXPECT_EQ(ended, 2);
+  EXPECT_EQ(test::check_trace(test::read_trace(path)), "");
+  std::filesystem::remove(path);
 }
 
 TEST(Engine, WhatIsNotAsInOtherStepsIsServedInBetween) {

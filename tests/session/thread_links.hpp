@@ -68,6 +68,12 @@ class ThreadWorld {
     if (callback_) callback_(rank);
   }
 
+  /// Makes each rank's driver call `callback()` just before a batch ends.
+  void before_ends(std::function<void()> callback) { before_end_ = std::move(callback); }
+  void call_before_end() const {
+    if (before_end_) before_end_();
+  }
+
   /// Prevents batches from ending until all are released.
   void hold_batches() { held_ = true; }
   void release_batches() {
@@ -133,6 +139,7 @@ class ThreadWorld {
 
   int ranks_;
   std::function<void(int rank)> callback_{};
+  std::function<void()> before_end_{};
   std::atomic<int> broken_{-1};
   std::atomic<int> cannot_prepare_{-1};
   std::atomic<bool> held_{false};
@@ -177,6 +184,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
         auto* element = static_cast<double*>(member->output);
         for (std::int64_t i = 0; i < member->elements(); ++i) *element++ = *next++;
       }
+      world_.call_before_end();
       return backend::Progress::done;
     }
 

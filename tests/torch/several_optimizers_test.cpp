@@ -43,10 +43,10 @@ TEST_F(SeveralOptimizersTest, ARankWithoutAPassStepsThemInAnyOrder) {
   expect_close(rare, values({1.0 - 4 * (with_pass - 1.0 / size())}));
 }
 
-// The last rank steps without backward, and begins with the optimizer whose pass the others end
-// last.
-TEST_F(SeveralOptimizersTest, ParametersThatOneRankAddsAreNamedWhereverRanksBegin) {
-  if (size() == 1) GTEST_SKIP() << "on several ranks";
+// Rank 0 adds a parameter to each of two optimizers. Even ranks end the first optimizer's pass
+// last. If `last_abstains`, the last rank steps without backward, and begins with the optimizer
+// whose pass the others end last.
+void expect_that_added_parameters_are_named(bool last_abstains) {
   std::vector<::torch::Tensor> weights;
   for (int i = 0; i < 4; ++i) weights.push_back(parameter({1.0}));
   DistributedOptimizer first(optim::SGD({weights[0]}, 1.0), {{"a", weights[0]}});
@@ -58,15 +58,26 @@ TEST_F(SeveralOptimizersTest, ParametersThatOneRankAddsAreNamedWhereverRanksBegi
   first.zero_grad();
   second.zero_grad();
   const auto named = testing::HasSubstr("is on rank 0 only");
-  if (rank() + 1 < size()) {
-    ::torch::Tensor loss = weights[0] + weights[1];
-    if (rank() == 0) loss = loss + weights[2] + weights[3];
-    EXPECT_THAT(error_of<Mismatch>([&] { loss.sum().backward(); }).what(), named);
+  if (rank() + 1 < size() || !last_abstains) {
+    const auto product = [&](std::size_t of) {
+      return rank() == 0 ? weights[of] * weights[of + 2] : weights[of] * 1.0;
+    };
+    // Backward begins with the part of the graph that was built last.
+    const bool is_odd = rank() % 2 == 1;
+    const ::torch::Tensor part = product(is_odd ? 1 : 0);
+    const ::torch::Tensor loss = (part + product(is_odd ? 0 : 1)).sum();
+    EXPECT_THAT(error_of<Mismatch>([&] { loss.backward(); }).what(), named);
   } else {
     EXPECT_THAT(error_of<Mismatch>([&] { second.step(); }).what(), named);
     EXPECT_THAT(error_of<Mismatch>([&] { first.step(); }).what(), named);
   }
   expect_close(allreduce(values({1.0}), {.op = ReduceOp::sum}), values({1.0 * size()}));
+}
+
+TEST_F(SeveralOptimizersTest, ParametersThatOneRankAddsAreNamedWhereverRanksBegin) {
+  if (size() == 1) GTEST_SKIP() << "on several ranks";
+  expect_that_added_parameters_are_named(false);
+  expect_that_added_parameters_are_named(true);
 }
 
 // The second optimizer has no step of its own in the last round of an epoch, which rank 0 makes

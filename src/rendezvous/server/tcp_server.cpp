@@ -14,7 +14,6 @@
 
 #include "base/random.hpp"
 #include "node/error_codes.hpp"
-#include "transport/socket_user.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -153,7 +152,7 @@ void TcpServer::accept_all() {
     transport::tune(socket.get(), silence_);
     const std::string from = transport::peer_name(socket.get());
     const Link link = ++last_link_;
-    const bool is_foreign = transport::is_of_another_user(socket.get());
+    const bool is_foreign = users_.is_foreign(socket.get());
     clients_.emplace(link, Client{.connection = MessageStream(std::move(socket), max_handshake)});
     // Read the messages of the connection that is to be closed, since its proof may have arrived.
     if (const auto evicted = server_.next_evicted()) serve(*evicted);

@@ -18,6 +18,7 @@
 #include "node/not_inherited.hpp"
 #include "rendezvous/message_stream.hpp"
 #include "rendezvous/server/server.hpp"
+#include "transport/socket_user.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -80,6 +81,7 @@ class TcpServer {
   node::FileDescriptor listener_;
   node::NotInherited not_inherited_{listener_.get()};
   std::uint16_t port_;
+  transport::SocketUsers users_{};
   node::FileDescriptor wake_;  // readable if there are calls, or the server is to stop
   std::mutex mutex_{};
   // Guarded by the mutex:
