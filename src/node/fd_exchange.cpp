@@ -33,8 +33,8 @@ struct Address {
   socklen_t length = 0;
 };
 
-// This bit of an inbox's number tells senders where it is: in /dev/shm, because /tmp is not
-// writable, as in containers whose file system is read-only.
+// This bit of an inbox's number tells senders where it is: in /dev/shm, because /tmp is full or not
+// writable.
 constexpr std::uint64_t in_shm = 2;
 
 /// The directory keeps other users away, which an address in the abstract namespace cannot: a

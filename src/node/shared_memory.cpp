@@ -21,6 +21,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 #include "node/host_lock.hpp"
+#include "node/meeting_directory.hpp"
 #include "node/memory_limits.hpp"
 
 namespace kolo::internal::node {
@@ -56,12 +57,8 @@ constexpr std::size_t margin = std::size_t{16} << 20;
 // bytes.
 constexpr std::size_t max_unchecked = std::size_t{1} << 20;
 
-// A file of each user: others could hold a shared one. It is in /tmp, since Kolo leaves nothing in
-// /dev/shm where that can be avoided.
-std::string lock_path() {
-  const char* const directory = ::access("/tmp", W_OK) == 0 ? "/tmp" : "/dev/shm";
-  return fmt::format("{}/kolo-{}.lock", directory, ::geteuid());
-}
+// A file of each user: others could hold a shared one.
+std::string lock_path() { return fmt::format("{}/kolo-{}.lock", meeting_directory(), ::geteuid()); }
 
 /// The reservations of this process. Never destroyed: statics may still allocate.
 struct Reservations {

@@ -12,7 +12,6 @@
 
 #include "kolo/error.hpp"
 #include "transport/machine.hpp"
-#include "transport/socket_user.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -244,7 +243,7 @@ void TcpRendezvous::take(const Message& message) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
     welcome_ = true;
-    if (transport::SocketUsers().is_foreign(connection_.descriptor()))
+    if (users_.is_foreign(connection_.descriptor()))
       refusal_ =
           fmt::format("the server at {} belongs to another user of this host; use another port",
                       to_string(options_.server));

@@ -14,6 +14,7 @@
 #include "rendezvous/message.hpp"
 #include "rendezvous/message_stream.hpp"
 #include "rendezvous/rendezvous.hpp"
+#include "transport/socket_user.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -109,6 +110,7 @@ class TcpRendezvous : public Rendezvous {
   void throw_if_over() const;
 
   ClientOptions options_;
+  transport::SocketUsers users_{};  // opened before a connection takes the last descriptor
   MessageStream connection_;
   std::unique_ptr<transport::Handshake> handshake_;
   bool welcome_ = false;

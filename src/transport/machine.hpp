@@ -13,6 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "node/meeting_directory.hpp"
+
 namespace kolo::internal::transport {
 namespace detail {
 
@@ -42,22 +44,16 @@ namespace detail {
   return name.data();
 }
 
-/// Where processes meet to share memory: /tmp, or /dev/shm if there is no /tmp. None if both are
-/// hidden from this process.
-[[nodiscard]] inline std::optional<std::string> meeting_point() {
-  const auto tmp = detail::identity_of("/tmp");
-  return tmp ? tmp : detail::identity_of("/dev/shm");
-}
-
 /// Processes with the same name can share memory: they run on the same kernel, in the same network
-/// and PID namespaces, and have the same meeting point.
+/// and PID namespaces, and have the same directory in which they meet.
 /// If these are hidden from this process, the name is unique to the process.
 [[nodiscard]] inline std::string machine_name() {
   const auto network = detail::name_of_network();
   const auto processes = detail::identity_of("/proc/self/ns/pid");
-  const auto meeting = meeting_point();
-  if (!network || !processes || !meeting) return fmt::format("{} {}", host_name(), ::getpid());
-  return *network + " " + *processes + " " + *meeting;
+  const auto meeting_point = detail::identity_of(node::meeting_directory());
+  if (!network || !processes || !meeting_point)
+    return fmt::format("{} {}", host_name(), ::getpid());
+  return *network + " " + *processes + " " + *meeting_point;
 }
 
 /// Processes with the same number share the loopback interface: they run on the same kernel, in the

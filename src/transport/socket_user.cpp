@@ -58,25 +58,31 @@ Request request_for_peer_of(int socket) {
 
 }  // namespace
 
-SocketUsers::SocketUsers()
-    : kernel_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {}
+SocketUsers::SocketUsers() { open(); }
+
+void SocketUsers::open() {
+  kernel_ = node::FileDescriptor(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+}
 
 std::optional<uid_t> SocketUsers::at_other_end_of(int socket) {
   Request request = request_for_peer_of(socket);
-  if (request.body.sdiag_family == 0 || !kernel_.valid()) return std::nullopt;
+  if (request.body.sdiag_family == 0) return std::nullopt;
+  if (!kernel_.valid()) open();
   request.header.nlmsg_seq = ++requests_;
   if (::send(kernel_.get(), &request, sizeof request, 0) < 0) return std::nullopt;
-  // The kernel has answered before `send` returns.
-  alignas(nlmsghdr) std::array<char, 4096> answer{};
-  const ssize_t bytes = ::recv(kernel_.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+  // The kernel has answered before `send` returns. Earlier answers may be left.
   nlmsghdr header{};
   inet_diag_msg found{};
-  if (bytes < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found)) return std::nullopt;
-  std::memcpy(&header, answer.data(), sizeof header);
-  std::memcpy(&found, answer.data() + NLMSG_HDRLEN, sizeof found);
+  do {
+    alignas(nlmsghdr) std::array<char, 4096> answer{};
+    const ssize_t bytes = ::recv(kernel_.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    if (bytes < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found)) return std::nullopt;
+    std::memcpy(&header, answer.data(), sizeof header);
+    std::memcpy(&found, answer.data() + NLMSG_HDRLEN, sizeof found);
+  } while (header.nlmsg_seq != requests_);
   // If no connection matches, the kernel answers with a socket that listens at the port.
-  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || header.nlmsg_seq != requests_ ||
-      found.idiag_state == TCP_LISTEN || found.idiag_inode == 0)
+  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || found.idiag_state == TCP_LISTEN ||
+      found.idiag_inode == 0)
     return std::nullopt;
   return found.idiag_uid;
 }

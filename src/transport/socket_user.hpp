@@ -25,6 +25,8 @@ class SocketUsers {
   [[nodiscard]] bool is_foreign(int socket);
 
  private:
+  void open();
+
   node::FileDescriptor kernel_;
   std::uint32_t requests_ = 0;
 };

@@ -52,6 +52,33 @@ TEST_F(HooksTest, OptimizersOfOneBackwardMayEndInAnyOrder) {
   }
 }
 
+// The last rank ends the passes one after the other; the others end both in one backward.
+TEST_F(HooksTest, ARankWithoutAPassStepsTheOptimizersOneByOne) {
+  if (size() == 1) GTEST_SKIP() << "one rank has no hook";
+  constexpr int steps = 4;
+  for (const int hooks : {1, 2}) {
+    Tensor a = parameter({1.0});
+    Tensor b = parameter({1.0});
+    DistributedOptimizerOptions options;
+    options.hook = std::make_shared<HalvesHook>();
+    DistributedOptimizer first(optim::SGD({a}, 1.0), options);
+    options.hook = hooks > 1 ? int8({.min_elements = 1}) : nullptr;
+    DistributedOptimizer second(optim::SGD({b}, 1.0), options);
+    for (int step = 0; step < steps; ++step) {
+      first.zero_grad();
+      second.zero_grad();
+      if (rank() < last_) (a.sum() + b.sum()).backward();
+      const bool swapped = rank() == last_ && step % 2 == 1;
+      (swapped ? second : first).step();
+      (swapped ? first : second).step();
+    }
+    const double expected = 1.0 - steps * static_cast<double>(last_) / size();
+    expect_close(a, values({expected}));
+    expect_close(b, values({expected}), 1e-3);
+    expect_same_bits_on_all_ranks({a, b});
+  }
+}
+
 TEST_F(HooksTest, ThatThrowOnOneRankFailThePassOnAll) {
   using Place = HalvesHook::Place;
   for (const int groups : {0, 2})

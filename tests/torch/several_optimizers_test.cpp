@@ -44,9 +44,9 @@ TEST_F(SeveralOptimizersTest, ARankWithoutAPassStepsThemInAnyOrder) {
 }
 
 // Rank 0 adds a parameter to each of two optimizers. Even ranks end the first optimizer's pass
-// last. If `last_abstains`, the last rank steps without backward, and begins with the optimizer
-// whose pass the others end last.
-void expect_that_added_parameters_are_named(bool last_abstains) {
+// last, odd ranks the second one's. If `last_abstains`, the last rank steps without backward, and
+// steps the second optimizer first if `swapped`.
+void expect_that_added_parameters_are_named(bool last_abstains, bool swapped = false) {
   std::vector<::torch::Tensor> weights;
   for (int i = 0; i < 4; ++i) weights.push_back(parameter({1.0}));
   DistributedOptimizer first(optim::SGD({weights[0]}, 1.0), {{"a", weights[0]}});
@@ -68,16 +68,17 @@ void expect_that_added_parameters_are_named(bool last_abstains) {
     const ::torch::Tensor loss = (part + product(is_odd ? 0 : 1)).sum();
     EXPECT_THAT(error_of<Mismatch>([&] { loss.backward(); }).what(), named);
   } else {
-    EXPECT_THAT(error_of<Mismatch>([&] { second.step(); }).what(), named);
-    EXPECT_THAT(error_of<Mismatch>([&] { first.step(); }).what(), named);
+    for (auto* const optimizer : {swapped ? &second : &first, swapped ? &first : &second})
+      EXPECT_THAT(error_of<Mismatch>([&] { optimizer->step(); }).what(), named);
   }
   expect_close(allreduce(values({1.0}), {.op = ReduceOp::sum}), values({1.0 * size()}));
 }
 
 TEST_F(SeveralOptimizersTest, ParametersThatOneRankAddsAreNamedWhereverRanksBegin) {
   if (size() == 1) GTEST_SKIP() << "on several ranks";
-  expect_that_added_parameters_are_named(false);
-  expect_that_added_parameters_are_named(true);
+  expect_that_added_parameters_are_named(/*last_abstains=*/false);
+  for (const bool swapped : {false, true})
+    expect_that_added_parameters_are_named(/*last_abstains=*/true, swapped);
 }
 
 // The second optimizer has no step of its own in the last round of an epoch, which rank 0 makes

@@ -2,13 +2,9 @@
 #include "session/job/mpi_rendezvous.hpp"
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
 
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
-#include "transport/machine.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -70,21 +66,9 @@ std::vector<int> MpiRendezvous::ranks_of_machine() {
   const Communicator machine(split);
   int size = 1;
   MPI_Comm_size(machine.get(), &size);
-  struct Neighbour {
-    std::int64_t rank = 0;
-    std::uint64_t meeting_point = 0;
-  };
-  std::vector<Neighbour> neighbours(static_cast<std::size_t>(size));
-  const Neighbour own{rank_, std::hash<std::string>()(transport::meeting_point().value_or(""))};
-  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, neighbours.data(), sizeof own, MPI_BYTE,
-                          machine.get()),
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, machine.get()),
             "MPI_Allgather");
-  // MPI puts all ranks of a kernel together. Those in containers may have no directory in which
-  // they could meet to share memory.
-  std::vector<int> ranks;
-  for (const Neighbour& neighbour : neighbours)
-    if (neighbour.meeting_point == own.meeting_point)
-      ranks.push_back(static_cast<int>(neighbour.rank));
   return ranks;
 }
 

@@ -149,6 +149,13 @@ void HookChain::reach(int operations) noexcept {
   }
 }
 
+const detail::FutureBase* HookChain::awaited(int operations) const noexcept {
+  if (operations_ >= operations) return nullptr;
+  for (const auto& future : pending_)
+    if (!future->ready()) return future.get();
+  return nullptr;
+}
+
 void HookChain::close(int operation) noexcept {
   if (!ended() || operations_ >= operation) return;
   try {

@@ -72,6 +72,8 @@ class HookChain {
   void poll() noexcept;
   /// Waits until this many operations were submitted or the chain has ended.
   void reach(int operations) noexcept;
+  /// The operation that `reach` waits for next; null if there is none, or all have answers.
+  [[nodiscard]] const detail::FutureBase* awaited(int operations) const noexcept;
   /// Runs no further stage, and submits a refusal, so that the stages of the other ranks fail.
   void abort() noexcept;
   /// Answers a refusal that another rank has submitted under this number. If an earlier refusal has

@@ -50,36 +50,54 @@ void PassReducer::end_pass() {
 
 void PassReducer::end_together(const std::vector<PassReducer*>& passes) noexcept {
   for (PassReducer* const pass : passes) pass->submit_summary();
-  std::vector<PassReducer*> awaited = passes;
-  while (!awaited.empty()) {
-    const bool all = !wait_for_any(awaited);
-    std::erase_if(awaited, [&](PassReducer* pass) {
-      const detail::FutureBase* const future = pass->awaited();
-      return (all || future == nullptr || future->ready()) && pass->learn();
+  std::vector<Ending> open;
+  for (PassReducer* const pass : passes) open.push_back({pass});
+  while (!open.empty()) {
+    const bool all = !wait_for_any(open);
+    std::erase_if(open, [&](Ending& ending) {
+      const detail::FutureBase* const future = ending.awaited();
+      return (all || future == nullptr || future->ready()) && ending.submit_next();
     });
   }
-  // In each round, all passes submit the next operation of their hooks before any waits for one.
-  const auto is_active = [](const PassReducer* pass) { return pass->active(); };
-  for (int operations = 2; std::ranges::any_of(passes, is_active); ++operations)
-    for (PassReducer* const pass : passes)
-      if (pass->active()) pass->proceed(operations);
+  // Nothing is left to be submitted, so no pass waits for another one of this rank.
+  for (PassReducer* const pass : passes)
+    if (pass->active()) pass->finish_pending();
 }
 
 // A rank that steps without backward ends the passes of its optimizers one after the other, in the
 // program's order, so any future may be the first to be ready. Returns false if this thread cannot
-// wait; `learn` then gets the reason.
-bool PassReducer::wait_for_any(const std::vector<PassReducer*>& passes) noexcept {
+// wait; `submit_next` then gets the reason.
+bool PassReducer::wait_for_any(const std::vector<Ending>& open) noexcept {
   try {
     std::vector<const detail::FutureBase*> futures;
-    for (const PassReducer* const pass : passes) {
-      if (pass->awaited() == nullptr) return true;
-      futures.push_back(pass->awaited());
+    for (const Ending& ending : open) {
+      futures.push_back(ending.awaited());  // called once: the answer may come at any time
+      if (futures.back() == nullptr) return true;
     }
     detail::FutureBase::wait_for_any(futures);
     return true;
   } catch (...) {
     return false;
   }
+}
+
+const detail::FutureBase* PassReducer::Ending::awaited() const {
+  return operations == 0 ? pass->awaited() : pass->hooks_.awaited(operations);
+}
+
+bool PassReducer::Ending::submit_next() noexcept {
+  if (operations == 0) {
+    // The first operation of each hook was submitted together with its bucket.
+    if (pass->learn()) operations = 2;
+    return false;
+  }
+  if (!pass->active()) return true;
+  if (pass->reach_hooks(operations)) {
+    ++operations;
+    return false;
+  }
+  pass->submit_hook_status();
+  return true;
 }
 
 void PassReducer::fill_summary() {
@@ -293,16 +311,7 @@ bool PassReducer::reach_hooks(int operations) noexcept {
   return hooks_.reach(operations, knows_rounds() ? summary_.refused() : std::span<std::int32_t>());
 }
 
-// Runs the hooks until each has submitted this many operations. Ends the pass in two further calls
-// once all hooks have submitted fewer.
-void PassReducer::proceed(int operations) noexcept {
-  if (reach_hooks(operations)) return;
-  if (!hooks_.has_begun_status()) return submit_hook_status();
-  finish_pending();
-}
-
 void PassReducer::finish() noexcept {
-  // The first operation of each hook was submitted together with its bucket.
   for (int operations = 2; reach_hooks(operations); ++operations) {
   }
   submit_hook_status();

@@ -51,6 +51,12 @@ void PassHooks::count_refused(std::span<std::int32_t> refused) const {
     if (entry.round == 0) refused[entry.bucket] = entry.chain->operations();
 }
 
+const detail::FutureBase* PassHooks::awaited(int operations) const {
+  for (const Entry& entry : chains_)
+    if (const detail::FutureBase* const future = entry.chain->awaited(operations)) return future;
+  return nullptr;
+}
+
 bool PassHooks::reach(int operations, std::span<const std::int32_t> refused) noexcept {
   bool any = false;
   for (const Entry& entry : chains_) {

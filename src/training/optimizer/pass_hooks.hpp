@@ -42,6 +42,8 @@ class PassHooks {
 
   /// Fills in `PassSummary::refused` on a rank whose backward has thrown.
   void count_refused(std::span<std::int32_t> refused) const;
+  /// What `reach` waits for next; null if it need not wait for what was submitted so far.
+  [[nodiscard]] const detail::FutureBase* awaited(int operations) const;
   /// Waits until every chain has submitted this many operations or has ended. Returns true, on all
   /// ranks alike, if any chain has submitted so many. `refused` is `PassSummary::refused` if the
   /// summary is agreed, otherwise empty.

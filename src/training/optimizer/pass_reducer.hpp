@@ -115,7 +115,7 @@ class PassReducer {
   KOLO_EXPORT void submit_rest();
 
   /// Ends the reducing passes of all optimizers that one backward involves. The ranks may end the
-  /// passes in different orders. `rethrow` throws their errors.
+  /// passes in different orders, and some ranks one pass at a time. `rethrow` throws their errors.
   KOLO_EXPORT static void end_together(const std::vector<PassReducer*>& passes) noexcept;
   /// Waits for the operations of a pass all of whose buckets are submitted, and ends it.
   KOLO_EXPORT void finish() noexcept;
@@ -144,6 +144,19 @@ class PassReducer {
     std::unique_ptr<OwnReduction> own{};
     const HookChain* chain = nullptr;
     Future<void> future{};
+  };
+
+  /// A pass that has not submitted all its operations yet.
+  struct Ending {
+    PassReducer* pass;
+    /// So many operations each hook is to have submitted next; 0 before the ranks have agreed on
+    /// what the pass reduces.
+    int operations = 0;
+
+    /// What `submit_next` waits for; null if it need not wait.
+    [[nodiscard]] const detail::FutureBase* awaited() const;
+    /// Returns true once everything is submitted.
+    [[nodiscard]] bool submit_next() noexcept;
   };
 
   [[nodiscard]] bool is_complete(const Bucket& bucket) const;
@@ -175,10 +188,9 @@ class PassReducer {
   void gather_submitted();
   void refuse_partial();
   void submit_refusal(const std::string& name);
-  static bool wait_for_any(const std::vector<PassReducer*>& passes) noexcept;
+  static bool wait_for_any(const std::vector<Ending>& open) noexcept;
   void submit_missing() noexcept;
   void refuse_frozen(Bucket& bucket);
-  void proceed(int operations) noexcept;
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
   void submit_hook_status() noexcept;
   static void wait_for(PendingReduction& pending);
