@@ -57,9 +57,10 @@ TOKEN = re.compile(
     r"""|R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)\""""
     r"""|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Za-z_])(?:u8|[uUL])?'(?:\\.|[^'\\\n])+'""",
     re.DOTALL | re.VERBOSE)
-# The head of a member function outside of its class, and the class's name with those around it.
-MEMBER = re.compile(r"^(?:[\w:<>,&*\[\] ]+[ *&])?((?:[A-Z]\w*(?:<[^<>()]*>)?::)+)~?[\w]+ ?\(", re.MULTILINE)
-NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
+# The head of a member function outside of its class, and the class's name; what is nested in a class counts as its
+# own. Or the head of a namespace.
+MEMBER = re.compile(r"^namespace ([\w:]+) \{|^(?!\s)(?:[^\n(]*[ *&])?((?:[a-z]\w*::)*[A-Z]\w*)(?:<[^<>()]*>)?::"
+                    r"(?:[A-Z]\w*(?:<[^<>()]*>)?::)*(?:~?\w+|operator[^\s(]+) ?\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
 
 
@@ -275,10 +276,12 @@ def files_of_classes(tree):
     files = collections.defaultdict(set)
     for path, code in tree.code.items():
         if path.endswith((".cpp", ".cu")):
-            namespace = NAMESPACE.search(code)
+            namespace = ""
             for match in MEMBER.finditer(code):
-                name = re.sub(r"<.*?>", "", match[1]).removesuffix("::")
-                files[f"{namespace[1]}::{name}" if namespace else name].add(path)
+                if match[1]:
+                    namespace = match[1] + "::"
+                else:
+                    files[namespace + match[2]].add(path)
     return files
 
 
@@ -291,6 +294,9 @@ def check_sizes(tree):
         if len(paths) > MAX_CPP_FILES:
             errors.append(f"{min(paths)}: {name} lives in {len(paths)} files ({', '.join(sorted(paths))}); "
                           f"at most {MAX_CPP_FILES}: split the class by its members")
+        start = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.split("::")[-1]).lower()
+        errors += [f"{path}: holds members of {name}, as another file does; its name must begin with {start}"
+                   for path in sorted(paths) if len(paths) > 1 and not pathlib.Path(path).name.startswith(start)]
     errors += [f"{path}:{line}: a function of {lines} lines; at most {MAX_FUNCTION}: {head}"
                for lines, path, line, head in functions(tree) if lines > MAX_FUNCTION]
     errors += [f"{path}: {text.count(chr(10))} lines; a public header has at most {MAX_PUBLIC_HEADER}"

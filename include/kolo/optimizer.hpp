@@ -72,7 +72,7 @@ struct DistributedOptimizerOptions {
   /// adasum. Each optimizer needs its own hook.
   std::shared_ptr<CommunicationHook> hook{};
   ProcessSet process_set{};       ///< Ranks that take part. Others step with their own gradients.
-  ParameterComparison compare{};  ///< Which parameters the ranks compare, and when.
+  ParameterComparison compare{};  ///< The parameters that the ranks compare, and when.
 };
 
 /// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same

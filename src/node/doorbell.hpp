@@ -11,7 +11,7 @@
 
 namespace kolo::internal::node {
 
-/// Which thread of a rank a ring wakes: the session's own thread (`thread`), or a thread of the
+/// The thread of a rank that a ring wakes: the session's own thread (`thread`), or a thread of the
 /// program that waits for an operation (`waiter`). Threads that do not listen need no wake-up.
 enum class Listener : std::uint32_t { nobody, thread, waiter };
 

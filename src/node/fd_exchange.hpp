@@ -21,8 +21,8 @@ struct ReceivedFds {
 };
 
 /// The socket at which a process receives descriptors. While it lives, it has a name in a directory
-/// of /tmp, or of /dev/shm if /tmp is full or not writable, that only this user can enter. Each process
-/// opens its inbox before any process sends, so that none has to wait for another's inbox.
+/// of /tmp, or of /dev/shm if /tmp is full or not writable, that only this user can enter. Each
+/// process opens its inbox before any process sends, so that none has to wait for another's inbox.
 class FdInbox {
  public:
   /// Throws BackendError.

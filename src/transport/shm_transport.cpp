@@ -19,19 +19,20 @@ constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 31;
 
 }  // namespace
 
-ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
+ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& local_peers, int index,
                            const std::vector<int>& ranks, std::size_t max_unsent)
     : max_unsent_(max_unsent) {
   const auto rings = [&](std::size_t other) {
-    return reinterpret_cast<Ring*>(neighbors[other].memory);
+    return reinterpret_cast<Ring*>(local_peers[other].memory);
   };
   const auto own = static_cast<std::size_t>(index);
   if (own != 0) {
-    peers_.push_back({ranks[0], neighbors[0].bell, &rings(own)[up], &rings(own)[down]});
+    peers_.push_back({ranks[0], local_peers[0].bell, &rings(own)[up], &rings(own)[down]});
     return;
   }
-  for (std::size_t other = 1; other < neighbors.size(); ++other)
-    peers_.push_back({ranks[other], neighbors[other].bell, &rings(other)[down], &rings(other)[up]});
+  for (std::size_t other = 1; other < local_peers.size(); ++other)
+    peers_.push_back(
+        {ranks[other], local_peers[other].bell, &rings(other)[down], &rings(other)[up]});
 }
 
 void ShmTransport::send(int peer, Message message) {

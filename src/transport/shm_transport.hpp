@@ -22,10 +22,10 @@ class ShmTransport : public Transport {
   /// The bytes that each rank's memory must have.
   [[nodiscard]] static std::size_t bytes_needed() { return 2 * sizeof(Ring); }
 
-  /// `neighbors` are all ranks of the host, each with `bytes_needed` bytes of memory. `index` is
+  /// `local_peers` are all ranks of the host, each with `bytes_needed` bytes of memory. `index` is
   /// the place of this rank among them, and `ranks` lists their ranks, ascending. At most
   /// `max_unsent` bytes wait for any of them.
-  ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
+  ShmTransport(const std::vector<node::LocalPeer>& local_peers, int index,
                const std::vector<int>& ranks, std::size_t max_unsent = max_unsent_bytes);
 
   void send(int peer, Message message) override;

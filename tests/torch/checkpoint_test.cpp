@@ -134,7 +134,7 @@ TEST_F(CheckpointTest, FilesHaveTheNamesOfPyTorch) {
   if (rank() != 0) return;
   const StateDict file = kolo::load_safetensors(path);
   for (const char* name : {"model.0.weight", "model.0.bias", "model.1.running_mean",
-                           "model.1.num_batches_tracked", "model.3.weight", "own.0.random.cpu",
+                           "model.1.num_batches_tracked", "model.3.weight", "per_rank.0.random.cpu",
                            "optimizer.state.0.exp_avg", "optimizer.state.5.exp_avg_sq"})
     EXPECT_TRUE(file.tensors.contains(name)) << name;
   EXPECT_TRUE(same_bits(to_tensor(file.tensors.at("model.0.weight")),

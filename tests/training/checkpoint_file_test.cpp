@@ -120,13 +120,13 @@ TEST_F(CheckpointFile, HasTheTensorsOfItsPartsByName) {
   write({.step = 7, .metric = 0.25, .serial = 3});
   const StateDict file = load_safetensors(path_);
   EXPECT_THAT(names_of(file.tensors),
-              testing::ElementsAre("model.steps", "model.weight", "own.0.random", "own.2.random",
-                                   "sampler"));
+              testing::ElementsAre("model.steps", "model.weight", "per_rank.0.random",
+                                   "per_rank.2.random", "sampler"));
   const StoredTensor& weight = file.tensors.at("model.weight");
   EXPECT_EQ(weight.dtype, DType::f32);
   EXPECT_EQ(weight.shape, (Shape{2, 3}));
   EXPECT_EQ(weight.bytes, std::string(reinterpret_cast<const char*>(weight_.data()), 24));
-  EXPECT_EQ(file.tensors.at("own.2.random").bytes, "two");
+  EXPECT_EQ(file.tensors.at("per_rank.2.random").bytes, "two");
   EXPECT_EQ(file.metadata.at("kolo.step"), "7");
   EXPECT_EQ(file.metadata.at("kolo.metric"), "0.25");
   EXPECT_EQ(file.metadata.at("kolo.ranks"), "3");
@@ -146,8 +146,8 @@ TEST_F(CheckpointFile, KeepsPartsOfAnyNameAndState) {
   for (const StateDict& state :
        {tensors, mixed, StateDict(to_safetensors(tensors)), StateDict(),
         StateDict(ConstTensorViews{}, {{"key", "text"}}), StateDict("PK\x03\x04 and more")}) {
-    for (const char* name : {"", "%", ".", "a", "a.b", "a.b.c", "own", "own.0", "kolo", "%2E",
-                             "__metadata__", "\xFF\x01", "spaces too", "\xC3\xA9"})
+    for (const char* name : {"", "%", ".", "a", "a.b", "a.b.c", "per_rank", "per_rank.0", "kolo",
+                             "%2E", "__metadata__", "\xFF\x01", "spaces too", "\xC3\xA9"})
       parts_[name] = state;
     per_rank_ = {parts_, {}, parts_};
     write({.step = 1});
@@ -207,7 +207,7 @@ TEST_F(CheckpointFile, OfAnotherProgramNeedsOnlyAStep) {
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
   EXPECT_THAT(error_of(path_).what(), HasSubstr("has no 'kolo.step'"));
   put_metadata({{"kolo.step", "5"}, {"kolo.ranks", "2"}});
-  EXPECT_THAT(error_of(path_).what(), HasSubstr("'own.2.random', which belongs to no part"));
+  EXPECT_THAT(error_of(path_).what(), HasSubstr("'per_rank.2.random', which belongs to no part"));
   using Entries = std::vector<std::pair<std::string, std::string>>;
   for (const auto& [key, text] : Entries{{"kolo.step", "five"},
                                          {"kolo.step", "-1"},

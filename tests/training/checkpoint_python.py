@@ -33,7 +33,7 @@ SAMPLER = ("U8", [17], b"text of a sampler")
 def read(path, ranks):
     expected = MODEL | {"sampler": SAMPLER}
     for rank in range(ranks):
-        expected[f"own.{rank}.residual.x"] = ("F64", [], struct.pack("<d", 0.5 * rank))
+        expected[f"per_rank.{rank}.residual.x"] = ("F64", [], struct.pack("<d", 0.5 * rank))
     with open(path, "rb") as file:
         tensors = safetensors.deserialize(file.read())
     found = {name: (tensor["dtype"], list(tensor["shape"]), bytes(tensor["data"]))

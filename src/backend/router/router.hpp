@@ -88,7 +88,7 @@ class CpuRouter : public Backend {
 class Router : public Backend {
  public:
   struct Options {
-    std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // then NCCL is left behind
+    std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // the time for NCCL to end
     std::int64_t chunk_bytes = gpu::min_chunk_bytes;                   // chunks of staged batches
   };
   /// Loads NCCL at the first GPU tensor. May throw BackendError, or return null.

@@ -72,7 +72,7 @@ class HeartbeatMonitor {
 
   int parent_;
   std::chrono::nanoseconds interval_;
-  TimePoint next_;  // of the steady clock
+  TimePoint next_;  // on the steady clock
   negotiation::Heartbeat received_{};
   TimePoint received_at_;
   TimePoint reported_at_;  // the time of the last change of `received_.unresponsive_ancestor`

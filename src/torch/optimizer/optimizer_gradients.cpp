@@ -86,24 +86,6 @@ void scale_to(double max_norm, double norm, bool refuse_nonfinite,
 
 }  // namespace kolo::internal
 
-namespace kolo::detail {
-
-using namespace internal;
-
-double GradientReducer::clip_grad_norm(const ParameterGroups& groups, double max_norm,
-                                       const ClipOptions& options) {
-  require_clip(max_norm, options.norm_type);
-  synchronize(groups);
-  const at::NoGradGuard no_grad;
-  const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
-  const double norm =
-      agree_on_norm(norm_of(gradients, options.norm_type), "kolo.clip_grad_norm", process_set());
-  scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
-  return norm;
-}
-
-}  // namespace kolo::detail
-
 namespace kolo {
 
 using namespace internal;

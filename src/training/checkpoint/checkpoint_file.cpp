@@ -98,12 +98,12 @@ Metadata metadata_for(const CheckpointHeader& header, std::size_t ranks) {
 }
 
 // The prefix of the names of per-rank parts.
-constexpr std::string_view own_start = "own.";
+constexpr std::string_view per_rank_start = "per_rank.";
 constexpr std::string_view empty_name = "%";
 
 std::string escape(const std::string& part) {
   if (part.empty()) return std::string(empty_name);
-  const bool reserved = part == "own" || part == "kolo" || part == "__metadata__";
+  const bool reserved = part == "per_rank" || part == "kolo" || part == "__metadata__";
   std::string text;
   for (std::size_t i = 0; i < part.size(); ++i) {
     const char c = part[i];
@@ -150,8 +150,8 @@ struct PartEntry {
 // rank after that: a number below `ranks` and a dot.
 std::optional<PartEntry> split(std::string_view text, int ranks) {
   PartEntry entry;
-  if (text.starts_with(own_start)) {
-    text.remove_prefix(own_start.size());
+  if (text.starts_with(per_rank_start)) {
+    text.remove_prefix(per_rank_start.size());
     const char* const end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, entry.rank);
     if (error != std::errc() || stopped == end || *stopped != '.') return std::nullopt;
@@ -230,7 +230,7 @@ void write_checkpoint(const fs::path& path, const CheckpointHeader& header,
   for (std::size_t rank = 0; rank < per_rank.size(); ++rank) {
     if (per_rank[rank].empty()) continue;
     received[rank] = from_safetensors(per_rank[rank]);
-    const std::string start = fmt::format("{}{}.", own_start, rank);
+    const std::string start = fmt::format("{}{}.", per_rank_start, rank);
     for (const auto& [name, tensor] : received[rank].tensors)
       file.tensors.emplace(start + name, tensor.view());
     for (const auto& [key, text] : received[rank].metadata) file.metadata[start + key] = text;

@@ -3,8 +3,9 @@
 // communication. All functions throw CheckpointError.
 //
 // A tensor of a part is named "<part>.<tensor>", and a metadata entry "<part>.<key>". A part that
-// is text is a tensor of U8 named "<part>". The names of per-rank parts begin with "own.<rank>.".
-// In the name of a part, '%', '.' and characters that are not printable ASCII are escaped as in
+// is text is a tensor of U8 named "<part>". The names of per-rank parts begin with
+// "per_rank.<rank>.". In the name of a part, '%', '.' and characters that are not printable ASCII
+// are escaped as in
 // "%2E", and so are the first letters of the names "own", "kolo" and "__metadata__". An empty name
 // is written "%".
 //

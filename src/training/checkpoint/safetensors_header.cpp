@@ -142,7 +142,7 @@ json parse_object(std::string_view text) {
   }
 }
 
-// Where the digits of the header's checksum begin in the JSON; npos without a checksum.
+// The position of the digits of the header's checksum in the JSON; npos without a checksum.
 std::size_t checksum_place(std::string_view text) {
   const std::string before = fmt::format("\"{}\":\"", header_checksum_key);
   const std::size_t found = text.find(before);

@@ -10,7 +10,7 @@
 #include "base/dtype.hpp"
 #include "kolo/error.hpp"
 #include "training/optimizer/gradient_norm.hpp"
-#include "training/optimizer/named_gradients.hpp"
+#include "training/optimizer/named_gradient_reducer_state.hpp"
 #include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {

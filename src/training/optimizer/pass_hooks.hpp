@@ -42,7 +42,8 @@ class PassHooks {
 
   /// Fills in `PassSummary::refused` on a rank whose backward has thrown.
   void count_refused(std::span<std::int32_t> refused) const;
-  /// What `reach` waits for next; null if it need not wait for what was submitted so far.
+  /// The operation that `reach` waits for next; null if it need not wait for what was submitted so
+  /// far.
   [[nodiscard]] const detail::FutureBase* awaited(int operations) const;
   /// Waits until every chain has submitted this many operations or has ended. Returns true, on all
   /// ranks alike, if any chain has submitted so many. `refused` is `PassSummary::refused` if the
@@ -51,7 +52,6 @@ class PassHooks {
 
   /// Marks that the agreement on the hook's status has begun. Returns false if it had before.
   [[nodiscard]] bool begin_status();
-  [[nodiscard]] bool has_begun_status() const { return has_begun_status_; }
   /// Submits an allreduce that tells all ranks whether the hook has thrown on any. `failed` is true
   /// if the pass has failed on this rank for another reason.
   void submit_status(const std::string& name, std::int64_t step, bool failed);

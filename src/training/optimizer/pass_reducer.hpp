@@ -140,7 +140,7 @@ class PassReducer {
   struct PendingReduction {
     std::vector<std::size_t> slots{};
     int round = 0;
-    std::string name{};  // of its first operation
+    std::string name{};  // the name of its first operation
     std::unique_ptr<OwnReduction> own{};
     const HookChain* chain = nullptr;
     Future<void> future{};
@@ -225,8 +225,8 @@ class PassReducer {
   std::function<std::size_t()> count_parameters_{};
   std::function<std::vector<ParameterHash>()> hash_parameters_{};
   bool compared_ = false;                  // a pass has compared parameters since `agree`
-  std::vector<ParameterHash> hashes_{};    // of this pass, if it compares
-  std::exception_ptr comparison_error_{};  // of this pass, whose gradients are reduced
+  std::vector<ParameterHash> hashes_{};    // this pass's, if it compares
+  std::exception_ptr comparison_error_{};  // this pass's; its gradients are reduced
   float refusal_ = 0.0F;                   // the memory of operations that match no other
   PassSummary summary_{};
   SubmittedOperations submitted_{};

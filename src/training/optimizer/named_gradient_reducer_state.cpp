@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/optimizer/named_gradients.hpp"
+#include "training/optimizer/named_gradient_reducer_state.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "base/finally.hpp"
-#include "torch/optimizer/gradient_state.hpp"
+#include "kolo/torch/gradients.hpp"
+#include "torch/optimizer/gradient_reducer_state.hpp"
+#include "torch/optimizer/optimizer_gradients.hpp"
+#include "training/optimizer/gradient_norm.hpp"
 
 namespace kolo::detail {
 
@@ -190,6 +193,18 @@ void GradientReducer::State::forget_passes() {
   reducer.settle();
   reducer.forget_passes();
   storage.forget();
+}
+
+double GradientReducer::clip_grad_norm(const ParameterGroups& groups, double max_norm,
+                                       const ClipOptions& options) {
+  require_clip(max_norm, options.norm_type);
+  synchronize(groups);
+  const at::NoGradGuard no_grad;
+  const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
+  const double norm =
+      agree_on_norm(norm_of(gradients, options.norm_type), "kolo.clip_grad_norm", process_set());
+  scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
+  return norm;
 }
 
 }  // namespace kolo::detail

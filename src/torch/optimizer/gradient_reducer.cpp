@@ -2,7 +2,7 @@
 // Tracks an optimizer's parameters and their hooks.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
-#include "torch/optimizer/gradient_state.hpp"
+#include "torch/optimizer/gradient_reducer_state.hpp"
 
 #include <algorithm>
 #include <optional>
