@@ -302,10 +302,12 @@ def torch_gradients(data):
 
 
 def against_revision(data):
-    return markdown(["network", "where", "rounds", "2528e92", "today", "today relative to 2528e92: median (min to max)"],
-                    [[row["workload"], row["place"], row["rounds"], f"{row['old_longer']} %", f"{row['new_longer']} %",
-                      f"{row['relative']} % ({row['min']} to {row['max']})"] for row in data["against_revision"]],
-                    ["---", "---", *["---:"] * 4])
+    return markdown(["network", "where", "earlier", "later", "rounds", "with the earlier", "with the later",
+                     "later relative to earlier: median (min to max)"],
+                    [[row["workload"], row["place"], row["old"], row["new"], row["rounds"], f"{row['old_longer']} %",
+                      f"{row['new_longer']} %", f"{row['relative']} % ({row['min']} to {row['max']})"]
+                     for row in data["against_revision"]],
+                    ["---", "---", "---", "---", *["---:"] * 4])
 
 
 def fusion_threshold(data):

@@ -50,8 +50,8 @@ struct StartArguments {
                                                    const StartArguments& arguments,
                                                    std::unique_ptr<OverMpi> mpi = nullptr);
 
-/// A build without MPI compiles mpi_environment_absent.cpp instead. Collective over all ranks, after
-/// `MpiEnvironment::start`. Throws as `start_engine`.
+/// A build without MPI compiles mpi_environment_absent.cpp instead. Collective over all ranks,
+/// after `MpiEnvironment::start`. Throws as `start_engine`.
 [[nodiscard]] std::shared_ptr<Engine> start_engine_over_mpi(const StartArguments& arguments);
 
 }  // namespace kolo::internal::session
