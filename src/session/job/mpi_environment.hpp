@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts MPI in this process, and ends it. A build without MPI compiles startup/mpi_environment_absent.cpp
-// instead of the .cpp file.
+// Starts MPI in this process, and ends it. A build without MPI compiles
+// startup/mpi_environment_absent.cpp instead of the .cpp file.
 #pragma once
 
 #include <sys/types.h>
