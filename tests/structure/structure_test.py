@@ -114,13 +114,31 @@ class Sizes(unittest.TestCase):
     def test_refuses_a_class_in_three_files(self):
         def member(name):
             return f"namespace kolo {{\n\nconst std::vector<int>& Engine::{name}(int x) {{\n  return x;\n}}\n}}\n"
-        files = {f"src/engine/{name}.cpp": member(name) for name in ("start", "stop")}
+        files = {f"src/engine/{name}.cpp": member(name) for name in ("engine", "engine_stop")}
         self.assertEqual(self.errors(files), [])
         # A constructor, a member of a template, and a destructor belong to their classes.
         for text in ("Engine::Engine(int x) {}\n", "Engine::~Engine() {}\n", "Engine<T>::Engine() {}\n"):
-            errors = self.errors({**files, "src/engine/other.cpp": "namespace kolo {\n" + text + "}\n"})
+            errors = self.errors({**files, "src/engine/engine_end.cpp": "namespace kolo {\n" + text + "}\n"})
             self.assertEqual(len(errors), 1, text)
             self.assertIn("kolo::Engine lives in 3 files", errors[0])
+
+    def test_counts_members_of_every_namespace_and_of_nested_classes(self):
+        files = {f"src/engine/engine_{name}.cpp": f"namespace kolo {{\nint f();\n}}\nnamespace kolo::detail {{\n{text}}}\n"
+                 for name, text in (("a", "Engine::Engine() {}\n"), ("b", "void Engine::State::run() {}\n"),
+                                    ("c", "bool Engine::operator==(const Engine& other) {}\n"))}
+        self.assertIn("kolo::detail::Engine lives in 3 files", self.errors(files)[0])
+
+    def test_takes_no_call_for_a_member(self):
+        files = {f"src/engine/{name}.cpp": "namespace kolo {\nint f() {\n  return Engine::count();\n}\n}\n"
+                 for name in "abc"}
+        self.assertEqual(self.errors(files), [])
+
+    def test_refuses_a_file_that_is_not_named_after_its_class(self):
+        files = {f"src/engine/{name}.cpp": f"namespace kolo {{\nvoid Engine::{name}() {{}}\n}}\n"
+                 for name in ("engine_start", "stop")}
+        self.assertEqual(self.errors(files),
+                         ["src/engine/stop.cpp: holds members of kolo::Engine, as another file does; its name must begin "
+                          "with engine"])
 
     def test_tells_classes_of_one_name_apart(self):
         files = {f"src/engine/{name}.cpp": f"namespace {name} {{\nvoid Engine::run() {{}}\n}}\n" for name in "abc"}
