@@ -42,6 +42,7 @@ MAX_FILES = 25  # of a folder
 MAX_CPP_FILES = 2  # of a class
 MAX_FUNCTION = 44  # lines
 MAX_PUBLIC_HEADER = 300  # lines
+MAX_FILE = 400  # lines
 
 # The only files that a build without MPI leaves out, so that no others may include mpi.h, not even by way
 # of a header.
@@ -302,6 +303,8 @@ def check_sizes(tree):
     errors += [f"{path}: {text.count(chr(10))} lines; a public header has at most {MAX_PUBLIC_HEADER}"
                for path, text in sorted(tree.files.items())
                if path.startswith("include/") and text.count("\n") > MAX_PUBLIC_HEADER]
+    errors += [f"{path}: {text.count(chr(10))} lines; a file has at most {MAX_FILE}"
+               for path, text in sorted(tree.files.items()) if text.count("\n") > MAX_FILE]
     return errors
 
 

@@ -156,6 +156,11 @@ class Sizes(unittest.TestCase):
         errors = self.errors({"include/kolo/long.hpp": "#pragma once\n" + "// text\n" * 300})
         self.assertEqual(errors, ["include/kolo/long.hpp: 301 lines; a public header has at most 300"])
 
+    def test_refuses_a_long_file(self):
+        self.assertEqual(self.errors({"src/base/long.cpp": "// text\n" * 400}), [])
+        self.assertEqual(self.errors({"src/base/long.cpp": "// text\n" * 401}),
+                         ["src/base/long.cpp: 401 lines; a file has at most 400"])
+
 
 class Measure(unittest.TestCase):
     def test_counts_code_lines(self):
