@@ -226,14 +226,12 @@ void write_checkpoint(const fs::path& path, const CheckpointHeader& header,
                       const NamedStates& parts, const std::vector<std::string>& per_rank) {
   StateViews file{.metadata = metadata_for(header, per_rank.size())};
   add_parts(parts, file);
-  std::vector<StateDict> received(per_rank.size());
   for (std::size_t rank = 0; rank < per_rank.size(); ++rank) {
     if (per_rank[rank].empty()) continue;
-    received[rank] = from_safetensors(per_rank[rank]);
+    const StateViews received = view_safetensors(per_rank[rank]);
     const std::string start = fmt::format("{}{}.", per_rank_start, rank);
-    for (const auto& [name, tensor] : received[rank].tensors)
-      file.tensors.emplace(start + name, tensor.view());
-    for (const auto& [key, text] : received[rank].metadata) file.metadata[start + key] = text;
+    for (const auto& [name, view] : received.tensors) file.tensors.emplace(start + name, view);
+    for (const auto& [key, text] : received.metadata) file.metadata[start + key] = text;
   }
   write_safetensors(path, checkpoint_kind, file);
 }

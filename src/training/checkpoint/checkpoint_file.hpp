@@ -5,9 +5,8 @@
 // A tensor of a part is named "<part>.<tensor>", and a metadata entry "<part>.<key>". A part that
 // is text is a tensor of U8 named "<part>". The names of per-rank parts begin with
 // "per_rank.<rank>.". In the name of a part, '%', '.' and characters that are not printable ASCII
-// are escaped as in
-// "%2E", and so are the first letters of the names "own", "kolo" and "__metadata__". An empty name
-// is written "%".
+// are escaped as in "%2E", and so are the first letters of the names "per_rank", "kolo" and
+// "__metadata__". An empty name is written "%".
 //
 // The metadata also has the entries of CheckpointHeader as decimal numbers: "kolo.step",
 // "kolo.metric" if there is a metric, "kolo.serial" and "kolo.ranks". Kolo's own files also have

@@ -178,6 +178,17 @@ SafetensorsHeader internal::read_header(std::uint64_t total, const ReadBytes& re
   return parse_header(json, total - sizeof(std::uint64_t) - length);
 }
 
+namespace {
+
+void require_checksum(const SafetensorsHeader& header, std::uint32_t checksum) {
+  const auto stated = header.metadata.find(std::string(data_checksum_key));
+  if (stated != header.metadata.end() && stated->second != print_checksum(checksum))
+    throw SafetensorsFault(CheckpointFault::corrupt,
+                           "is corrupt: the checksum of its data is wrong");
+}
+
+}  // namespace
+
 StateDict internal::read_safetensors(std::uint64_t total, const ReadBytes& read) {
   SafetensorsHeader header = read_header(total, read);
   StateDict state;
@@ -191,11 +202,22 @@ StateDict internal::read_safetensors(std::uint64_t total, const ReadBytes& read)
     read(bytes.data(), bytes.size());
     checksum = crc32(bytes, checksum);
   }
-  const auto stated = header.metadata.find(std::string(data_checksum_key));
-  if (stated != header.metadata.end() && stated->second != print_checksum(checksum))
-    throw SafetensorsFault(CheckpointFault::corrupt,
-                           "is corrupt: the checksum of its data is wrong");
+  require_checksum(header, checksum);
   state.metadata = std::move(header.metadata);
+  return state;
+}
+
+StateViews internal::view_safetensors(std::string_view bytes) {
+  std::size_t position = 0;
+  SafetensorsHeader header = read_header(bytes.size(), [&](char* into, std::size_t count) {
+    position += bytes.copy(into, count, position);
+  });
+  const std::string_view data = bytes.substr(position);
+  require_checksum(header, crc32(data));
+  StateViews state{.metadata = std::move(header.metadata)};
+  for (const TensorEntry& entry : header.tensors)
+    state.tensors.emplace(entry.name,
+                          ConstTensorView(data.data() + entry.begin, entry.shape, entry.dtype));
   return state;
 }
 
