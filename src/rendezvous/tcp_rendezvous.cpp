@@ -27,13 +27,13 @@ constexpr std::chrono::seconds server_silence{30};
   return value == nullptr ? "" : value;
 }
 
-/// Waits until the connection is readable, or writable if data is unsent; at most for `most`.
-void wait_on(const MessageStream& connection, std::chrono::nanoseconds most) {
+/// Waits until the connection is readable, or writable if data is unsent; at most for `timeout`.
+void wait_on(const MessageStream& connection, std::chrono::nanoseconds timeout) {
   const bool writes = !connection.flushed();
   pollfd waits{.fd = connection.descriptor(),
                .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
                .revents = 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(most).count();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   ::poll(&waits, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 10'000)));
 }
 

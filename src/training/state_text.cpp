@@ -39,8 +39,8 @@ StateWriter& StateWriter::add(std::uint64_t number) {
 // Prints like the %a of printf, but with a decimal point in every locale. `std::to_chars` writes no
 // "0x", so the prefix and the sign before it are added here.
 StateWriter& StateWriter::add(double number) {
-  constexpr std::size_t longest = 32;
-  std::array<char, longest> digits{};
+  constexpr std::size_t max_digits = 32;
+  std::array<char, max_digits> digits{};
   const auto [end, error] =
       std::to_chars(digits.begin(), digits.end(), std::fabs(number), std::chars_format::hex);
   text_ += std::signbit(number) ? " -" : " ";

@@ -55,12 +55,12 @@ bool PeerConnector::complete() const {
   return awaited_.empty() && std::ranges::all_of(calls_, &Call::done);
 }
 
-bool PeerConnector::step(nanoseconds most) {
+bool PeerConnector::step(nanoseconds timeout) {
   const TimePoint now = steady_clock::now();
   for (Call& call : calls_)
     if (!call.done && now >= call.next_at) call_next(call, now);
   if (complete()) return true;
-  wait(most);
+  wait(timeout);
   accept_all();
   for (Attempt& attempt : answered_) answer(attempt);
   answered_.remove_if([](const Attempt& attempt) { return attempt.over; });
@@ -73,7 +73,7 @@ bool PeerConnector::step(nanoseconds most) {
   return complete();
 }
 
-void PeerConnector::wait(nanoseconds most) {
+void PeerConnector::wait(nanoseconds timeout) {
   std::vector<pollfd> waiting;
   const auto add = [&](int socket, short events) {
     waiting.push_back({.fd = socket, .events = events, .revents = 0});
@@ -85,10 +85,10 @@ void PeerConnector::wait(nanoseconds most) {
   for (const Call& call : calls_) {
     for (const Attempt& attempt : call.attempts)
       add(attempt.socket.get(), static_cast<short>(attempt.connecting ? POLLOUT : POLLIN));
-    if (!call.done) most = std::min(most, nanoseconds(call.next_at - now));
+    if (!call.done) timeout = std::min(timeout, nanoseconds(call.next_at - now));
   }
-  const auto timeout = std::chrono::ceil<milliseconds>(std::max(most, nanoseconds(0)));
-  static_cast<void>(::poll(waiting.data(), waiting.size(), static_cast<int>(timeout.count())));
+  const auto left = std::chrono::ceil<milliseconds>(std::max(timeout, nanoseconds(0)));
+  static_cast<void>(::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())));
 }
 
 void PeerConnector::accept_all() {

@@ -61,9 +61,9 @@ class PeerConnector {
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
                 std::vector<Caller> callers, std::vector<Callee> callees);
 
-  /// Waits up to `most` for an event and advances all handshakes. Returns true once all connections
-  /// are complete.
-  bool step(std::chrono::nanoseconds most);
+  /// Waits up to `timeout` for an event and advances all handshakes. Returns true once all
+  /// connections are complete.
+  bool step(std::chrono::nanoseconds timeout);
 
   /// Names the missing ranks and the reasons; empty if no rank is missing.
   [[nodiscard]] std::string problem() const;
@@ -95,7 +95,7 @@ class PeerConnector {
   };
 
   [[nodiscard]] bool complete() const;
-  void wait(std::chrono::nanoseconds most);
+  void wait(std::chrono::nanoseconds timeout);
   void accept_all();
   void drop_stranger();
   void answer(Attempt& attempt);

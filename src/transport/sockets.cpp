@@ -143,8 +143,8 @@ Connecting begin_to_connect(const SystemAddress& address) {
 
 std::optional<int> end_of_connecting(int socket, nanoseconds timeout) {
   pollfd waits{.fd = socket, .events = POLLOUT, .revents = 0};
-  const auto most = std::chrono::ceil<milliseconds>(timeout).count();
-  if (::poll(&waits, 1, static_cast<int>(most)) <= 0) return std::nullopt;
+  const auto left = std::chrono::ceil<milliseconds>(timeout).count();
+  if (::poll(&waits, 1, static_cast<int>(left)) <= 0) return std::nullopt;
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);

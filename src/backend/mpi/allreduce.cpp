@@ -19,7 +19,7 @@ constexpr std::size_t few_pieces = 4;
 
 /// The maximum number of pieces in flight: fewer with more ranks, since each piece has a part for
 /// every rank, but at least `few_pieces`.
-std::size_t most_pieces(int ranks) {
+std::size_t max_pieces_for(int ranks) {
   constexpr std::size_t of_two_ranks = PiecewiseCollective::max_pieces;
   return std::max(few_pieces, of_two_ranks / static_cast<std::size_t>(std::max(1, ranks - 1)));
 }
@@ -52,7 +52,7 @@ class Allreduce : public PiecewiseReduction {
 
  private:
   Allreduce(Endpoint& endpoint, Batch& given, int ranks)
-      : PiecewiseReduction(endpoint, std::move(given), few_pieces, most_pieces(ranks)),
+      : PiecewiseReduction(endpoint, std::move(given), few_pieces, max_pieces_for(ranks)),
         cutter_(element_runs(batch()),
                 piece_bytes() * std::min(size(), max_slices_of_full_length)) {}
 

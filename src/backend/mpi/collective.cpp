@@ -21,7 +21,7 @@ Progress PiecewiseCollective::step() {
 bool PiecewiseCollective::advance_all() {
   bool moved = false;
   for (std::size_t piece = oldest_; piece < next_ && work_ < max_work; ++piece) {
-    const std::size_t number = piece % most_;
+    const std::size_t number = piece % max_under_way_;
     if (!busy_[number]) continue;
     const Progress progress = advance(number);
     moved |= progress != Progress::waiting;
@@ -29,17 +29,17 @@ bool PiecewiseCollective::advance_all() {
   }
   // Pieces may end out of order. A number is reused only after all earlier pieces have ended too,
   // so that the next piece has the same number on all ranks.
-  while (oldest_ < next_ && !busy_[oldest_ % most_]) ++oldest_;
+  while (oldest_ < next_ && !busy_[oldest_ % max_under_way_]) ++oldest_;
   return moved;
 }
 
 bool PiecewiseCollective::begin_more() {
   bool moved = false;
   while (!all_begun_ && next_ - oldest_ < under_way_ && work_ < max_work) {
-    const NextPiece next = begin(next_ % most_);
+    const NextPiece next = begin(next_ % max_under_way_);
     all_begun_ = next == NextPiece::none;
     if (next != NextPiece::piece) break;
-    busy_[next_ % most_] = true;
+    busy_[next_ % max_under_way_] = true;
     ++next_;
     moved = true;
   }

@@ -68,10 +68,13 @@ class PiecewiseCollective : public Collective {
   static constexpr std::size_t pieces_on_own_lanes = Exchange::lanes;
   static constexpr std::size_t max_pieces = 64;
 
-  /// At most `under_way` pieces are in progress at first, and at most `most` later, up to
+  /// At most `under_way` pieces are in progress at first, and at most `max_under_way` later, up to
   /// `max_pieces`.
-  PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way, std::size_t most)
-      : Collective(endpoint, std::move(batch)), under_way_(under_way), most_(most) {}
+  PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way,
+                      std::size_t max_under_way)
+      : Collective(endpoint, std::move(batch)),
+        under_way_(under_way),
+        max_under_way_(max_under_way) {}
 
   [[nodiscard]] Progress step() final;
 
@@ -81,10 +84,10 @@ class PiecewiseCollective : public Collective {
   void worked(std::int64_t bytes, DType dtype) { work_ += is_half(dtype) ? 8 * bytes : bytes; }
   /// The maximum number of pieces in progress. It may differ between ranks.
   [[nodiscard]] std::size_t under_way() const { return under_way_; }
-  void set_under_way(std::size_t pieces) { under_way_ = std::min(pieces, most_); }
+  void set_under_way(std::size_t pieces) { under_way_ = std::min(pieces, max_under_way_); }
 
  private:
-  /// Begins the next piece, with a number below `most`, and posts its first messages.
+  /// Begins the next piece, with a number below `max_under_way`, and posts its first messages.
   virtual NextPiece begin(std::size_t number) = 0;
   /// Advances the piece as far as its completed messages allow.
   virtual Progress advance(std::size_t number) = 0;
@@ -93,10 +96,10 @@ class PiecewiseCollective : public Collective {
   bool begin_more();
 
   std::size_t under_way_;
-  std::size_t most_;
+  std::size_t max_under_way_;
   std::array<bool, max_pieces> busy_{};
   std::int64_t work_ = 0;  // in the current step
-  // Indices of pieces in the order of their start; piece i has the number i % most_.
+  // Indices of pieces in the order of their start; piece i has the number i % max_under_way_.
   std::size_t oldest_ = 0;
   std::size_t next_ = 0;
   bool all_begun_ = false;

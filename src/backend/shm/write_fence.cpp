@@ -39,12 +39,12 @@ class Patience {
   bool wait() {
     std::this_thread::sleep_for(pause);
     const auto now = steady_clock::now();
-    left_ -= std::min<nanoseconds>(now - std::exchange(last_, now), longest_wait);
+    left_ -= std::min<nanoseconds>(now - std::exchange(last_, now), max_wait);
     return left_ > nanoseconds(0);
   }
 
  private:
-  static constexpr nanoseconds longest_wait = std::chrono::milliseconds(20);
+  static constexpr nanoseconds max_wait = std::chrono::milliseconds(20);
 
   nanoseconds left_;
   steady_clock::time_point last_ = steady_clock::now();

@@ -117,10 +117,10 @@ int TcpServer::milliseconds_to_wait() {
     if (client.closing) consider(client.until);
   if (!accepts_) consider(now() + std::chrono::milliseconds(retry_ms));
   // Bound the wait, so that `now` can tell a wait from a stop of this process.
-  const auto most = std::chrono::ceil<std::chrono::milliseconds>(silence_ / 8).count();
-  if (!next) return static_cast<int>(most);
+  const auto max_wait = std::chrono::ceil<std::chrono::milliseconds>(silence_ / 8).count();
+  if (!next) return static_cast<int>(max_wait);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, most));
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, max_wait));
 }
 
 void TcpServer::wait() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a ShardedOptimizer: in full, and in files, one for each rank with the parts of that
+// The state of a ShardedOptimizer: in full, and in files, one for each rank with the shards of that
 // rank.
 //
 // A folder has files "state-<number>-of-<ranks>.safetensors", numbered from 1, with the tensors of
@@ -60,7 +60,7 @@ std::vector<const ParameterShard*> numbered(const ::torch::optim::Optimizer& opt
                                             const ParameterShards& shards) {
   std::vector<const ParameterShard*> all;
   for (const auto& group : optimizer.param_groups())
-    for (const ::torch::Tensor& part : group.params()) all.push_back(shards.of_shard(part));
+    for (const ::torch::Tensor& shard : group.params()) all.push_back(shards.of_shard(shard));
   return all;
 }
 
@@ -107,7 +107,7 @@ class Collector {
       if (tensor.dim() == 0) {
         tensors_.try_emplace(name, tensor);
       } else {
-        copy_part(path, name, tensor, position);
+        copy_shard(path, name, tensor, position);
       }
     }
   }
@@ -163,8 +163,8 @@ class Collector {
     return *parameters_[number];
   }
 
-  void copy_part(const fs::path& path, const std::string& name, const ::torch::Tensor& from,
-                 ShardPosition position) {
+  void copy_shard(const fs::path& path, const std::string& name, const ::torch::Tensor& from,
+                  ShardPosition position) {
     const ParameterShard& shard = parameter_of(path, name);
     if (from.dim() != 1 || from.numel() != position.size(shard.elements))
       refuse(path, "has a tensor '" + name + "' of " + std::to_string(from.numel()) + " elements");
@@ -264,8 +264,8 @@ StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const
     throw InvalidArgument("full_state: the optimizer's state cannot be saved: " + why);
   const bool gets_it = root == all_ranks_get_it || rank() == root;
   const at::NoGradGuard no_grad;
-  const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
-    const ParameterShard* shard = state_->shards->of_shard(part);
+  const auto whole_of = [&](const ::torch::Tensor& tensor, const ::torch::Tensor& value) {
+    const ParameterShard* shard = state_->shards->of_shard(tensor);
     if (shard == nullptr) return ::torch::Tensor();  // added since the last step
     ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
     ShardGather gather(set);

@@ -22,8 +22,9 @@ class JsonFault : public std::runtime_error {
 
 /// Shortens a text from a file for a message: returns only the start of a long text.
 [[nodiscard]] inline std::string shown(std::string_view text) {
-  constexpr std::size_t most = 120;
-  return text.size() <= most ? std::string(text) : std::string(text.substr(0, most)) + "...";
+  constexpr std::size_t max_shown = 120;
+  return text.size() <= max_shown ? std::string(text)
+                                  : std::string(text.substr(0, max_shown)) + "...";
 }
 
 /// Throws JsonFault for text that is not JSON, for two members of the same name in an object, and
