@@ -114,7 +114,7 @@ node::FileDescriptor listen_on(const SystemAddress& address) {
 node::FileDescriptor listen_at(const Endpoint& endpoint) {
   std::vector<SystemAddress> addresses = resolve(endpoint, true);
   // IPv6 first: such a socket serves both families if it listens on all interfaces.
-  std::ranges::stable_partition(addresses, [](const SystemAddress& address) {
+  std::stable_partition(addresses.begin(), addresses.end(), [](const SystemAddress& address) {
     return address.storage.ss_family == AF_INET6;
   });
   int error = 0;
