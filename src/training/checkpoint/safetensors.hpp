@@ -39,7 +39,7 @@ using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
 [[nodiscard]] StateDict read_safetensors(std::uint64_t total, const ReadBytes& read);
 /// Parses the bytes of a whole file.
 [[nodiscard]] StateDict read_safetensors(std::string_view bytes);
-/// The same, as views into these bytes.
+/// Parses the bytes of a whole file without copying its tensors, which are views into `bytes`.
 [[nodiscard]] StateViews view_safetensors(std::string_view bytes);
 
 /// The word in messages for the holder of the saved tensors: a file, if `where`, with which the

@@ -153,7 +153,7 @@ class PassReducer {
     /// what the pass reduces.
     int operations = 0;
 
-    /// What `submit_next` waits for; null if it need not wait.
+    /// The future that `submit_next` waits for; null if it need not wait.
     [[nodiscard]] const detail::FutureBase* awaited() const;
     /// Returns true once everything is submitted.
     [[nodiscard]] bool submit_next() noexcept;
