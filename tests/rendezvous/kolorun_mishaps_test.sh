@@ -68,6 +68,22 @@ meets "a port in use" used.log 'still looking for the rendezvous server: .*Addre
 kill -TERM "$job"
 ends "a port in use" "$job" 143 used.log
 kill "$other"
+
+# A process that has ended well leaves its background process running; one that has failed does not.
+mkfifo go_on
+for status in 0 3; do
+  expect "a background process, status $status" "$status" '' "$kolorun" -np 1 sh -c \
+    'sh -c "echo \$\$ >background; read -r word <go_on; echo \$word >uploaded" >/dev/null 2>&1 &
+    until [ -s background ]; do sleep 0.05; done; exit "$1"' sh "$status"
+  if ((status == 0)); then
+    timeout 20 sh -c 'echo done >go_on'
+    meets "a background process" uploaded '^done$'
+    rm background
+  else
+    gone "a background process" "$(cat background)"
+  fi
+done
+
 # kolorun is killed; its children are shells that do not end what they have started.
 starts killed.log "$kolorun" -np 2 bash -c "echo \$\$ >pid.\$RANK; '$session_program'; true"
 job=$!

@@ -33,6 +33,9 @@ expect "the directory" 0 "^$work\$" "$kolorun" -H node1 --network-interface lo p
 mkdir below
 expect "a relative directory" 0 "^$work/below\$" "$kolorun" -H node1 --network-interface lo --wdir below pwd
 expect "this host twice" 0 $'^0 2$\n^1 2$' "$kolorun" -H localhost,127.0.0.1 sh -c 'echo $LOCAL_RANK $LOCAL_WORLD_SIZE'
+ln -s below "$work/linked"
+(cd linked && expect "a linked directory" 0 "^$work/linked\$" "$kolorun" -H node1 --network-interface lo sh -c pwd
+  exit "$failed") || failed=1
 expect "another directory" 0 '^/tmp$' "$kolorun" -H node1 --network-interface lo --wdir /tmp pwd
 expect "no such directory" 1 'kolorun on node1: the directory of the processes, /absent' \
   "$kolorun" -H node1 --network-interface lo --wdir /absent pwd

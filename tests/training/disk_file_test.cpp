@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <iterator>
@@ -47,6 +48,20 @@ TEST(DiskFile, BeyondTheLimitOfTheProcessIsAnError) {
     EXPECT_THAT(error.what(), testing::HasSubstr("RLIMIT_FSIZE of this process is 4096 bytes"));
   }
   EXPECT_TRUE(fs::is_empty(directory.path()));
+}
+
+TEST(DiskFile, APipeIsRefusedAndNotAwaited) {
+  const testing_support::ScratchDirectory directory;
+  const fs::path path = directory.path() / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const File file = open_to_read(path, "checkpoint");
+  try {
+    static_cast<void>(file.size());
+    FAIL() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.fault(), CheckpointFault::foreign);
+    EXPECT_THAT(error.what(), testing::HasSubstr("pipe' is not a regular file"));
+  }
 }
 
 }  // namespace

@@ -111,8 +111,9 @@ void Agent::reap() {
     if (pid <= 0) return;
     const auto child = children_.find(pid);
     if (child == children_.end()) continue;
-    // Ends the rest of the process group, which the process has started.
-    ::kill(-pid, SIGKILL);
+    // Ends the rest of the process group if the process has failed. Otherwise what it has left
+    // running, such as an upload, is to end by itself.
+    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) ::kill(-pid, SIGKILL);
     report(child->second.id, WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how));
     children_.erase(child);
   }

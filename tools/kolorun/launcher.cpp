@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <kolo/error.hpp>
 #include <utility>
@@ -63,13 +64,23 @@ std::vector<Host> needed(const std::vector<Host>& hosts, const rendezvous::Serve
   return first;
 }
 
+/// The current directory as the shell names it. Other hosts may lack the path without symbolic
+/// links, such as that of an automounted home directory.
+std::filesystem::path current_directory() {
+  const char* const named = std::getenv("PWD");
+  std::error_code none;  // if `named` does not exist
+  if (named != nullptr && *named == '/' && std::filesystem::equivalent(named, ".", none))
+    return named;
+  return std::filesystem::current_path();
+}
+
 }  // namespace
 
 Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
     : options_(options),
       program_(std::filesystem::read_symlink("/proc/self/exe").string()),
-      directory_(options.wdir.empty() ? std::filesystem::current_path().string()
-                                      : std::filesystem::absolute(options.wdir).string()),
+      directory_(options.wdir.empty() ? current_directory().string()
+                                      : (current_directory() / options.wdir).string()),
       signals_(signals),
       cooldown_(options.server.min_cooldown, options.server.max_cooldown),
       has_input_(::isatty(STDIN_FILENO) == 0) {

@@ -36,6 +36,8 @@ constexpr int usage_status = 2;
 void enter_directory(const std::string& path) {
   std::error_code error;
   if (!path.empty()) std::filesystem::current_path(path, error);
+  if (!path.empty())
+    static_cast<void>(::setenv("PWD", path.c_str(), 1));  // shells ignore it if wrong
   if (error)
     throw std::runtime_error(fmt::format("the directory of the processes, {}, on host {}: {}", path,
                                          transport::host_name(), error.message()));

@@ -85,6 +85,7 @@ std::uint64_t File::size() const {
     errno = EISDIR;
     fail_with_errno();
   }
+  if (!S_ISREG(status.st_mode)) refuse(CheckpointFault::foreign, "is not a regular file");
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -110,7 +111,8 @@ File open_to_read(const fs::path& path, const std::string& kind) {
     throw CheckpointError(CheckpointFault::missing, path,
                           fmt::format("there is no {} '{}'", kind, path.string()));
   }
-  return {path, O_RDONLY, "read", kind};
+  // Without O_NONBLOCK, opening a FIFO would wait for a writer; `size` refuses it.
+  return {path, O_RDONLY | O_NONBLOCK, "read", kind};
 }
 
 fs::path unfinished_name(const fs::path& path) {
