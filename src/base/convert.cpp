@@ -31,14 +31,20 @@ std::int64_t convert_between(const std::byte* HWY_RESTRICT from, std::int64_t el
 
 template <class Wide>
 std::int64_t widen(DType half, const std::byte* from, std::int64_t elements, std::byte* to) {
-  if (half == DType::f16) return convert_between<ExactF16Format, Wide>(from, elements, to);
-  return convert_between<BF16Format, Wide>(from, elements, to);
+  switch (half) {
+    case DType::f16: return convert_between<ExactF16Format, Wide>(from, elements, to);
+    case DType::bf16: return convert_between<BF16Format, Wide>(from, elements, to);
+    default: return 0;
+  }
 }
 
 template <class Wide>
 std::int64_t narrow(DType half, const std::byte* from, std::int64_t elements, std::byte* to) {
-  if (half == DType::f16) return convert_between<Wide, ExactF16Format>(from, elements, to);
-  return convert_between<Wide, BF16Format>(from, elements, to);
+  switch (half) {
+    case DType::f16: return convert_between<Wide, ExactF16Format>(from, elements, to);
+    case DType::bf16: return convert_between<Wide, BF16Format>(from, elements, to);
+    default: return 0;
+  }
 }
 
 }  // namespace

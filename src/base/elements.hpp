@@ -31,8 +31,11 @@ void store(std::byte* to, std::int64_t index, T value) {
   std::memcpy(to + index * std::int64_t{sizeof(T)}, &value, sizeof(T));
 }
 
+/// True for types that are stored as bits and computed in f32.
 template <typename T>
-inline constexpr bool is_half_type = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
+inline constexpr bool is_half_type = requires(T half) {
+  to_float(half);
+};
 
 /// The type in which elements are computed: f32 for the half types, else their own.
 template <typename T>
@@ -61,10 +64,8 @@ template <std::integral T>
 /// Rounds a real number to the floating-point type `T`.
 template <typename T, typename Real>
 [[nodiscard]] constexpr T rounded(Real value) {
-  if constexpr (std::is_same_v<T, F16>) {
-    return to_f16(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, BF16>) {
-    return to_bf16(static_cast<float>(value));
+  if constexpr (is_half_type<T>) {
+    return to_half<T>(static_cast<float>(value));
   } else {
     return static_cast<T>(value);
   }
@@ -76,7 +77,7 @@ static_assert(enumerator_count<DType> == 4 + 8 + 1,
 /// Calls `function` with a value of the C++ type for `dtype`. Does nothing unless that is a
 /// floating-point type.
 template <typename Function>
-void visit_real(DType dtype, Function function) {
+constexpr void visit_real(DType dtype, Function function) {
   switch (dtype) {
     case DType::f16: return function(F16{});
     case DType::bf16: return function(BF16{});
@@ -89,7 +90,7 @@ void visit_real(DType dtype, Function function) {
 /// Calls `function` with a value of the C++ type for `dtype`. Does nothing unless that is an
 /// integer type.
 template <typename Function>
-void visit_integer(DType dtype, Function function) {
+constexpr void visit_integer(DType dtype, Function function) {
   switch (dtype) {
     case DType::u8: return function(std::uint8_t{});
     case DType::i8: return function(std::int8_t{});
@@ -104,7 +105,7 @@ void visit_integer(DType dtype, Function function) {
 }
 
 /// Rounds or widens elements, bit for bit as `rounded(computed(element))` does, as fast as memory
-/// allows. One type is f32 or f64 and the other f16 or bf16. Memory may lie at any address; the
+/// allows. One type is f32 or f64 and the other a half type. Memory may lie at any address; the
 /// places must not overlap.
 void convert_reals(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
                    DType to_type);

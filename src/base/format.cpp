@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -52,9 +53,7 @@ std::string to_string(const Shape& shape) {
 }
 
 std::string_view to_string(DType dtype) {
-  static constexpr std::array names{"u8"sv,  "i8"sv,  "u16"sv,  "i16"sv, "u32"sv, "i32"sv, "u64"sv,
-                                    "i64"sv, "f16"sv, "bf16"sv, "f32"sv, "f64"sv, "bool"sv};
-  return name_in(names, dtype);
+  return is_enumerator<DType>(static_cast<std::uint8_t>(dtype)) ? traits_of(dtype).name : "unknown";
 }
 
 std::string_view to_string(OperationType type) { return traits_of(type).name; }

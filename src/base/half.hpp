@@ -19,6 +19,10 @@ struct BF16 {
   std::uint16_t bits;
 };
 
+/// Rounds to the half type `Half`.
+template <typename Half>
+[[nodiscard]] constexpr Half to_half(float value);
+
 // The algorithms are Fabian Giesen's float_to_half_fast3_rtne and half_to_float_fast5 (public
 // domain). A float addition shifts a subnormal's mantissa to its place and rounds it.
 
@@ -37,7 +41,8 @@ struct BF16 {
   return std::bit_cast<float>(value | (half.bits & 0x8000U) << 16U);
 }
 
-[[nodiscard]] constexpr F16 to_f16(float value) {
+template <>
+constexpr F16 to_half<F16>(float value) {
   constexpr std::uint32_t infinity = 255U << 23U;
   constexpr std::uint32_t too_large = (127U + 16U) << 23U;  // 2^16: becomes infinite
   constexpr std::uint32_t smallest_normal = (127U - 14U) << 23U;
@@ -61,7 +66,8 @@ struct BF16 {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half.bits) << 16U);
 }
 
-[[nodiscard]] constexpr BF16 to_bf16(float value) {
+template <>
+constexpr BF16 to_half<BF16>(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   const std::uint32_t quiet = bits >> 16U | 0x40U;

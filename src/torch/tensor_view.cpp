@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -22,20 +23,23 @@
 namespace kolo::internal {
 namespace {
 
+/// The dtypes that both Kolo and LibTorch have.
+constexpr auto dtypes = std::to_array<std::pair<DType, at::ScalarType>>({
+    {DType::u8, at::kByte},
+    {DType::i8, at::kChar},
+    {DType::i16, at::kShort},
+    {DType::i32, at::kInt},
+    {DType::i64, at::kLong},
+    {DType::f16, at::kHalf},
+    {DType::bf16, at::kBFloat16},
+    {DType::f32, at::kFloat},
+    {DType::f64, at::kDouble},
+    {DType::boolean, at::kBool},
+});
+
 std::optional<DType> kolo_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kByte: return DType::u8;
-    case at::kChar: return DType::i8;
-    case at::kShort: return DType::i16;
-    case at::kInt: return DType::i32;
-    case at::kLong: return DType::i64;
-    case at::kHalf: return DType::f16;
-    case at::kBFloat16: return DType::bf16;
-    case at::kFloat: return DType::f32;
-    case at::kDouble: return DType::f64;
-    case at::kBool: return DType::boolean;
-    default: return std::nullopt;
-  }
+  const auto* const found = std::ranges::find(dtypes, type, &decltype(dtypes)::value_type::second);
+  return found == dtypes.end() ? std::nullopt : std::optional(found->first);
 }
 
 Shape shape_of(at::IntArrayRef lengths) {
@@ -55,6 +59,11 @@ Shape shape_in_memory(const ::torch::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::optional<at::ScalarType> torch_dtype(DType dtype) {
+  const auto* const found = std::ranges::find(dtypes, dtype, &decltype(dtypes)::value_type::first);
+  return found == dtypes.end() ? std::nullopt : std::optional(found->second);
+}
 
 std::string describe(const ::torch::Tensor& tensor) {
   const auto dtype = kolo_dtype(tensor.scalar_type());

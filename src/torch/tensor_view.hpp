@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "kolo/tensor.hpp"
 
 namespace kolo::internal {
+
+/// The dtype in LibTorch; none if LibTorch lacks it.
+[[nodiscard]] std::optional<at::ScalarType> torch_dtype(DType dtype);
 
 /// Describes a tensor for messages, as in "f32 [64, 3]"; with the strides if the tensor is not in
 /// row-major order.

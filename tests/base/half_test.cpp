@@ -43,10 +43,10 @@ TEST(F16, EveryValueComesBack) {
     const float value = to_float(f16(bits));
     if (is_nan(f16(bits))) {
       ASSERT_TRUE(std::isnan(value)) << bits;
-      ASSERT_TRUE(is_nan(to_f16(value))) << bits;
-      ASSERT_EQ(to_f16(value).bits & 0x8000U, bits & 0x8000U) << bits;
+      ASSERT_TRUE(is_nan(to_half<F16>(value))) << bits;
+      ASSERT_EQ(to_half<F16>(value).bits & 0x8000U, bits & 0x8000U) << bits;
     } else {
-      ASSERT_EQ(to_f16(value).bits, bits) << value;
+      ASSERT_EQ(to_half<F16>(value).bits, bits) << value;
     }
   }
 }
@@ -58,33 +58,33 @@ TEST(F16, RoundsToNearestAndTiesToEven) {
     const float high = to_float(f16(bits + 1));
     const float middle = (low + high) / 2;
     const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
-    ASSERT_EQ(to_f16(middle).bits, even) << bits;
-    ASSERT_EQ(to_f16(-middle).bits, even | 0x8000U) << bits;
-    ASSERT_EQ(to_f16(std::nextafter(middle, low)).bits, bits) << bits;
-    ASSERT_EQ(to_f16(std::nextafter(middle, high)).bits, bits + 1) << bits;
+    ASSERT_EQ(to_half<F16>(middle).bits, even) << bits;
+    ASSERT_EQ(to_half<F16>(-middle).bits, even | 0x8000U) << bits;
+    ASSERT_EQ(to_half<F16>(std::nextafter(middle, low)).bits, bits) << bits;
+    ASSERT_EQ(to_half<F16>(std::nextafter(middle, high)).bits, bits + 1) << bits;
   }
 }
 
 TEST(F16, WhatIsTooLargeBecomesInfinite) {
-  EXPECT_EQ(to_f16(65504.0F).bits, 0x7bffU);
-  EXPECT_EQ(to_f16(std::nextafter(65520.0F, 0.0F)).bits, 0x7bffU);
-  EXPECT_EQ(to_f16(65520.0F).bits, 0x7c00U);
-  EXPECT_EQ(to_f16(-65520.0F).bits, 0xfc00U);
-  EXPECT_EQ(to_f16(std::numeric_limits<float>::max()).bits, 0x7c00U);
-  EXPECT_EQ(to_f16(infinity).bits, 0x7c00U);
+  EXPECT_EQ(to_half<F16>(65504.0F).bits, 0x7bffU);
+  EXPECT_EQ(to_half<F16>(std::nextafter(65520.0F, 0.0F)).bits, 0x7bffU);
+  EXPECT_EQ(to_half<F16>(65520.0F).bits, 0x7c00U);
+  EXPECT_EQ(to_half<F16>(-65520.0F).bits, 0xfc00U);
+  EXPECT_EQ(to_half<F16>(std::numeric_limits<float>::max()).bits, 0x7c00U);
+  EXPECT_EQ(to_half<F16>(infinity).bits, 0x7c00U);
   EXPECT_EQ(to_float(f16(0xfc00U)), -infinity);
 }
 
 TEST(F16, WhatIsTooSmallBecomesZeroOfItsSign) {
-  EXPECT_EQ(to_f16(std::ldexp(1.0F, -25)).bits, 0U);  // a tie
-  EXPECT_EQ(to_f16(std::nextafter(std::ldexp(1.0F, -25), 1.0F)).bits, 1U);
-  EXPECT_EQ(to_f16(std::numeric_limits<float>::denorm_min()).bits, 0U);
-  EXPECT_EQ(to_f16(-std::numeric_limits<float>::denorm_min()).bits, 0x8000U);
+  EXPECT_EQ(to_half<F16>(std::ldexp(1.0F, -25)).bits, 0U);  // a tie
+  EXPECT_EQ(to_half<F16>(std::nextafter(std::ldexp(1.0F, -25), 1.0F)).bits, 1U);
+  EXPECT_EQ(to_half<F16>(std::numeric_limits<float>::denorm_min()).bits, 0U);
+  EXPECT_EQ(to_half<F16>(-std::numeric_limits<float>::denorm_min()).bits, 0x8000U);
 }
 
 TEST(F16, EveryNaNStaysNaN) {
   for (const std::uint32_t bits : {0x7f800001U, 0x7fc00000U, 0x7fffffffU, 0xff800001U, 0xffffffffU})
-    EXPECT_TRUE(is_nan(to_f16(std::bit_cast<float>(bits)))) << bits;
+    EXPECT_TRUE(is_nan(to_half<F16>(std::bit_cast<float>(bits)))) << bits;
 }
 
 TEST(BF16, EveryValueIsTheUpperHalfOfAnF32AndComesBack) {
@@ -92,9 +92,9 @@ TEST(BF16, EveryValueIsTheUpperHalfOfAnF32AndComesBack) {
     const float value = to_float(bf16(bits));
     ASSERT_EQ(std::bit_cast<std::uint32_t>(value), bits << 16U);
     if (is_nan(bf16(bits))) {
-      ASSERT_TRUE(is_nan(to_bf16(value))) << bits;
+      ASSERT_TRUE(is_nan(to_half<BF16>(value))) << bits;
     } else {
-      ASSERT_EQ(to_bf16(value).bits, bits);
+      ASSERT_EQ(to_half<BF16>(value).bits, bits);
     }
   }
 }
@@ -103,7 +103,7 @@ TEST(BF16, RoundsToNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits < all_values; ++bits) {
     if ((bits & 0x7f80U) == 0x7f80U) continue;
     const auto rounded = [&](std::uint32_t lower_half) {
-      return to_bf16(std::bit_cast<float>(bits << 16U | lower_half)).bits;
+      return to_half<BF16>(std::bit_cast<float>(bits << 16U | lower_half)).bits;
     };
     ASSERT_EQ(rounded(0x7fffU), bits);
     ASSERT_EQ(rounded(0x8000U), bits % 2 == 0 ? bits : bits + 1);
@@ -112,14 +112,14 @@ TEST(BF16, RoundsToNearestAndTiesToEven) {
 }
 
 TEST(BF16, WhatIsTooLargeBecomesInfinite) {
-  EXPECT_EQ(to_bf16(std::numeric_limits<float>::max()).bits, 0x7f80U);
-  EXPECT_EQ(to_bf16(-std::numeric_limits<float>::max()).bits, 0xff80U);
-  EXPECT_EQ(to_bf16(infinity).bits, 0x7f80U);
+  EXPECT_EQ(to_half<BF16>(std::numeric_limits<float>::max()).bits, 0x7f80U);
+  EXPECT_EQ(to_half<BF16>(-std::numeric_limits<float>::max()).bits, 0xff80U);
+  EXPECT_EQ(to_half<BF16>(infinity).bits, 0x7f80U);
 }
 
 TEST(BF16, EveryNaNStaysNaN) {
   for (const std::uint32_t bits : {0x7f800001U, 0x7f80ffffU, 0x7fffffffU, 0xff800001U, 0xffffffffU})
-    EXPECT_TRUE(is_nan(to_bf16(std::bit_cast<float>(bits)))) << bits;
+    EXPECT_TRUE(is_nan(to_half<BF16>(std::bit_cast<float>(bits)))) << bits;
 }
 
 }  // namespace

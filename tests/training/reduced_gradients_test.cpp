@@ -87,7 +87,7 @@ struct ScaledGradient {
   }
   void step() { weight -= static_cast<double>(to_float(gradient[0])) / scale.value(); }
   void backward(double value) {
-    gradient.assign(2, to_f16(static_cast<float>(value * scale.value())));
+    gradient.assign(2, to_half<F16>(static_cast<float>(value * scale.value())));
   }
 };
 

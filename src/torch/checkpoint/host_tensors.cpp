@@ -16,28 +16,6 @@
 #include "training/checkpoint/safetensors.hpp"
 
 namespace kolo::internal {
-namespace {
-
-std::optional<at::ScalarType> torch_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::u8: return at::kByte;
-    case DType::i8: return at::kChar;
-    case DType::i16: return at::kShort;
-    case DType::i32: return at::kInt;
-    case DType::i64: return at::kLong;
-    case DType::f16: return at::kHalf;
-    case DType::bf16: return at::kBFloat16;
-    case DType::f32: return at::kFloat;
-    case DType::f64: return at::kDouble;
-    case DType::boolean: return at::kBool;
-    case DType::u16:
-    case DType::u32:
-    case DType::u64: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 bool is_storable(const ::torch::Tensor& tensor) {
   try {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
 #include <optional>
@@ -29,20 +28,6 @@ constexpr std::uint64_t max_json_bytes = 100'000'000;  // as in the format's own
 constexpr std::size_t alignment = 8;
 constexpr std::string_view metadata_name = "__metadata__";
 constexpr std::string_view no_checksum = "00000000";
-
-constexpr std::array<std::pair<std::string_view, DType>, 13> dtypes{{{"U8", DType::u8},
-                                                                     {"I8", DType::i8},
-                                                                     {"U16", DType::u16},
-                                                                     {"I16", DType::i16},
-                                                                     {"U32", DType::u32},
-                                                                     {"I32", DType::i32},
-                                                                     {"U64", DType::u64},
-                                                                     {"I64", DType::i64},
-                                                                     {"F16", DType::f16},
-                                                                     {"BF16", DType::bf16},
-                                                                     {"F32", DType::f32},
-                                                                     {"F64", DType::f64},
-                                                                     {"BOOL", DType::boolean}}};
 
 [[noreturn]] void corrupt(const std::string& why) {
   throw SafetensorsFault(CheckpointFault::corrupt, "is corrupt: " + why);
@@ -73,9 +58,8 @@ const json& member_of(const json& tensor, const char* key, const std::string& na
 DType dtype_from(const json& value, const std::string& name) {
   if (!value.is_string()) corrupt(fmt::format("the dtype of tensor '{}' is no text", shown(name)));
   const auto& text = value.get_ref<const std::string&>();
-  const auto* const found =
-      std::ranges::find(dtypes, text, &std::pair<std::string_view, DType>::first);
-  if (found != dtypes.end()) return found->second;
+  const auto* const found = std::ranges::find(dtype_table, text, &DTypeTraits::safetensors_name);
+  if (found != dtype_table.end()) return found->type;
   throw SafetensorsFault(CheckpointFault::foreign,
                          fmt::format("has the tensor '{}' of dtype {}, which Kolo does not have",
                                      shown(name), shown(text)));
@@ -232,9 +216,7 @@ std::string print_header(const SafetensorsHeader& header) {
   }
   for (const TensorEntry& entry : header.tensors) {
     require(entry.name != metadata_name, "a tensor cannot be named '{}'", metadata_name);
-    const auto* const dtype =
-        std::ranges::find(dtypes, entry.dtype, &std::pair<std::string_view, DType>::second);
-    json tensor{{"dtype", dtype->first},
+    json tensor{{"dtype", traits_of(entry.dtype).safetensors_name},
                 {"shape", json::array()},
                 {"data_offsets", {entry.begin, entry.end}}};
     for (const std::int64_t length : entry.shape.lengths()) tensor["shape"].push_back(length);

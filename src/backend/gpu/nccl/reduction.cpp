@@ -30,9 +30,8 @@ struct ReductionSplit {
 /// `wire` is the type in which NCCL reduces. NCCL only adds: with ncclAvg or
 /// ncclRedOpCreatePreMulSum it would not use NVLink SHARP.
 ///
-/// Averages are divided after the sum, as on the CPU. A sum of f16 could overflow although the
-/// average would not, so f16 is first divided by a power of two, which costs no precision above
-/// subnormal numbers.
+/// Averages are divided after the sum, as on the CPU. Types whose sums overflow are first divided
+/// by a power of two, which costs no precision above subnormal numbers.
 ReductionSplit split_reduction(const Batch& batch, DType wire) {
   const Descriptor& kind = batch.kind;
   const std::int64_t divisor = kind.op == ReduceOp::average ? batch.divisor : 1;
@@ -41,8 +40,7 @@ ReductionSplit split_reduction(const Batch& batch, DType wire) {
   if (wire == DType::boolean) return split;
   split.before.scale = kind.prescale;
   split.after = {divisor, kind.postscale};
-  // Dividing by a power of two first keeps the sum of f16 in range without losing precision.
-  if (wire == DType::f16 && divisor > 1) {
+  if (traits_of(wire).sums_overflow && divisor > 1) {
     const auto summands = std::bit_ceil(static_cast<std::uint64_t>(divisor));
     split.before.scale /= static_cast<double>(summands);
     split.after.scale *= static_cast<double>(summands);

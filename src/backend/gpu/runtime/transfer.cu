@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -41,7 +42,7 @@ __host__ __device__ void assume_global([[maybe_unused]] const void* memory) {
 /// than the loads.
 template <typename Access, typename To>
 constexpr int loads_of = is_half_type<To> || std::is_floating_point_v<To>
-                             ? 64 / static_cast<int>(sizeof(Access))
+                             ? std::max(1, 64 / static_cast<int>(sizeof(Access)))
                              : 1;
 
 /// Moves whole accesses: each is loaded from `source`, converted by `make`, and stored to `target`.
@@ -129,7 +130,7 @@ struct HardwareConversion {
     } else if constexpr (std::is_same_v<T, BF16>) {
       return {lower_bits(__floats2bfloat162_rn(static_cast<float>(value), 0.0F))};
     } else {
-      return static_cast<T>(value);
+      return rounded<T>(value);
     }
   }
 };

@@ -105,35 +105,23 @@ class TransferElement<Truth, Truth, Conversion> {
          segment.from_type != DType::boolean;
 }
 
-/// Dispatches on the target type of a real type, which is `a` (type A), `b` (type B) or `From`
-/// itself.
-template <typename From, typename A, typename B, typename Function>
-constexpr void visit_targets(DType to, DType a, DType b, Function& function) {
-  if (to == a) return function.template operator()<From, A>();
-  if (to == b) return function.template operator()<From, B>();
-  return function.template operator()<From, From>();
-}
-
 /// Calls `function.template operator()<From, To>()` for the types of a segment that is not a plain
-/// copy.
+/// copy. Only floating-point types differ, and one of them is then a half type.
 template <typename Function>
 constexpr void visit_types(DType from, DType to, Function& function) {
-  switch (from) {
-    case DType::u8: return function.template operator()<std::uint8_t, std::uint8_t>();
-    case DType::i8: return function.template operator()<std::int8_t, std::int8_t>();
-    case DType::u16: return function.template operator()<std::uint16_t, std::uint16_t>();
-    case DType::i16: return function.template operator()<std::int16_t, std::int16_t>();
-    case DType::u32: return function.template operator()<std::uint32_t, std::uint32_t>();
-    case DType::i32: return function.template operator()<std::int32_t, std::int32_t>();
-    case DType::u64: return function.template operator()<std::uint64_t, std::uint64_t>();
-    case DType::i64: return function.template operator()<std::int64_t, std::int64_t>();
-    case DType::boolean: return function.template operator()<Truth, Truth>();
-    case DType::f16: return visit_targets<F16, float, double>(to, DType::f32, DType::f64, function);
-    case DType::bf16:
-      return visit_targets<BF16, float, double>(to, DType::f32, DType::f64, function);
-    case DType::f32: return visit_targets<float, F16, BF16>(to, DType::f16, DType::bf16, function);
-    case DType::f64: return visit_targets<double, F16, BF16>(to, DType::f16, DType::bf16, function);
-  }
+  if (from == DType::boolean) return function.template operator()<Truth, Truth>();
+  visit_integer(from, [&](auto element) {
+    using Integer = decltype(element);
+    function.template operator()<Integer, Integer>();
+  });
+  visit_real(from, [&](auto from_element) {
+    visit_real(to, [&](auto to_element) {
+      using From = decltype(from_element);
+      using To = decltype(to_element);
+      if constexpr (std::is_same_v<From, To> || is_half_type<From> != is_half_type<To>)
+        function.template operator()<From, To>();
+    });
+  });
 }
 
 }  // namespace kolo::internal::backend::gpu

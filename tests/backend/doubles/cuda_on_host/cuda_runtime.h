@@ -93,11 +93,13 @@ struct __half2 {
   kolo::internal::F16 x, y;
 };
 inline __half2 __floats2half2_rn(float x, float y) {
-  return {kolo::internal::to_f16(x), kolo::internal::to_f16(y)};
+  using kolo::internal::F16;
+  return {kolo::internal::to_half<F16>(x), kolo::internal::to_half<F16>(y)};
 }
 struct __nv_bfloat162 {
   kolo::internal::BF16 x, y;
 };
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
-  return {kolo::internal::to_bf16(x), kolo::internal::to_bf16(y)};
+  using kolo::internal::BF16;
+  return {kolo::internal::to_half<BF16>(x), kolo::internal::to_half<BF16>(y)};
 }

@@ -81,8 +81,10 @@ void expect_exact_averages(int ranks, DType dtype, Half largest, Half odd) {
 }
 
 TEST_P(NcclTest, AveragesOfEqualHalvesAreTheseHalves) {
-  expect_exact_averages(GetParam(), DType::f16, to_f16(32768.0F), to_f16(1025.0F / 1024));
-  expect_exact_averages(GetParam(), DType::bf16, to_bf16(256.0F), to_bf16(129.0F / 128));
+  expect_exact_averages(GetParam(), DType::f16, to_half<F16>(32768.0F),
+                        to_half<F16>(1025.0F / 1024));
+  expect_exact_averages(GetParam(), DType::bf16, to_half<BF16>(256.0F),
+                        to_half<BF16>(129.0F / 128));
 }
 
 TEST_P(NcclTest, MaximaAreScaledByTheKernel) {
