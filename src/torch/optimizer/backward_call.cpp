@@ -6,10 +6,10 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include <exception>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "training/first_error.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -127,30 +127,18 @@ std::vector<std::shared_ptr<BackwardPart>> BackwardCall::close() {
 void BackwardCall::end() {
   std::vector<std::shared_ptr<BackwardPart>> parts = close();
   std::vector<PassReducer*> reducing;
-  std::exception_ptr error;
-  const auto note_error = [&] {
-    if (!error) error = std::current_exception();
-  };
+  FirstError error;
   // A pass that a check refuses fails on all ranks. The others end as usual.
   std::erase_if(parts, [&](const std::shared_ptr<BackwardPart>& part) {
-    try {
+    const bool passed = error.attempt([&] {
       if (PassReducer* const reducer = part->check_pass()) reducing.push_back(reducer);
-      return false;
-    } catch (...) {
-      note_error();
-      part->fail_pass();
-      return true;
-    }
+    });
+    if (!passed) part->fail_pass();
+    return !passed;
   });
   internal::PassReducer::end_together(reducing);
-  for (const std::shared_ptr<BackwardPart>& part : parts) {
-    try {
-      part->end_pass();
-    } catch (...) {
-      note_error();
-    }
-  }
-  if (error) std::rethrow_exception(error);
+  for (const std::shared_ptr<BackwardPart>& part : parts) error.attempt([&] { part->end_pass(); });
+  error.rethrow();
 }
 
 void BackwardCall::fail() noexcept {

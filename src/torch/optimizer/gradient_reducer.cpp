@@ -221,7 +221,8 @@ std::vector<ParameterHash> GradientReducer::State::hash_parameters() const {
 }
 
 void GradientReducer::State::agree() {
-  reducer.compare([this] { return count_compared(); }, [this] { return hash_parameters(); });
+  reducer.comparison().set_parameters([this] { return count_compared(); },
+                                      [this] { return hash_parameters(); });
   std::vector<Item> items;
   for (const Parameter& parameter : storage.parameters()) {
     std::string description = describe(parameter.tensor);

@@ -74,7 +74,7 @@ void NamedGradientReducer::State::compare_parameters() {
     remove_excepted(all);
     return hashes_of(all);
   };
-  reducer.compare([size = listed.size()] { return size; }, hash);
+  reducer.comparison().set_parameters([size = listed.size()] { return size; }, hash);
 }
 
 GroupNumbers NamedGradientReducer::State::group_numbers() const {

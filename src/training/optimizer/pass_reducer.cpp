@@ -19,6 +19,7 @@ PassReducer::PassReducer(GradientStorage& storage, const DistributedOptimizerOpt
       agrees_(agrees),
       is_member_(options.process_set.rank() >= 0),
       prescale_(prescale(options)),
+      comparison_(options),
       hooks_(options.hook, options.process_set) {}
 
 PassReducer::~PassReducer() = default;
@@ -36,8 +37,7 @@ void PassReducer::replace(std::size_t slot, const std::string& retired) {
 void PassReducer::agree(const char* subject, const std::string& sharding,
                         std::vector<Item> gradients) {
   subject_ = subject;
-  agreed_in_ = detail::step_epoch();
-  compared_ = false;
+  comparison_.start(subject);
   number_ = agree_on_optimizer_number(options_.process_set);
   if (detail::agreements_are_deferred()) return;
   for (std::size_t slot = 0; slot < slots(); ++slot)
@@ -67,7 +67,7 @@ PassReducer::Cut PassReducer::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
     hooks_.drop();  // no further stages: the program may have filled the gradients anew
     finish();
-    error_ = nullptr;
+    error_.clear();
     forget_passes();
     return Cut::operations;
   }
@@ -83,14 +83,15 @@ void PassReducer::rejoin() noexcept {
   hooks_.drop();
   if (active_ || !pending_.empty()) finish();
   failed_ = active_ = false;
-  error_ = nullptr;
+  error_.clear();
   forget_passes();
   step_ = StepNumber();
 }
 
 void PassReducer::begin(bool reducing, bool counts) {
   settle();
-  error_ = comparison_error_ = nullptr;
+  error_.clear();
+  comparison_.clear_error();
   active_ = true;
   reducing_ = reducing;
   counts_ = counts;
@@ -222,9 +223,9 @@ void PassReducer::fail_pass() noexcept {
   // The other ranks may have submitted the first round of any bucket. They submit no second one,
   // because the summary tells them of the failure.
   for (Bucket& bucket : buckets_.all())
-    if (bucket.rounds == 0) attempt([&] { submit(bucket); });
+    if (bucket.rounds == 0) error_.attempt([&] { submit(bucket); });
   submit_summary();
-  for (std::size_t slot = 0; slot < slots(); ++slot) attempt([&] { storage_.detach(slot); });
+  for (std::size_t slot = 0; slot < slots(); ++slot) error_.attempt([&] { storage_.detach(slot); });
 }
 
 void PassReducer::settle() noexcept {
@@ -235,7 +236,7 @@ void PassReducer::settle() noexcept {
     }
   finish();
   failed_ = false;
-  error_ = nullptr;  // the program has the error of this pass already
+  error_.clear();  // the program has the error of this pass already
 }
 
 void PassReducer::end_step() {

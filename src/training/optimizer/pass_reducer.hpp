@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,13 +16,14 @@
 #include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
 #include "training/agreement.hpp"
+#include "training/first_error.hpp"
 #include "training/optimizer/gradient_buckets.hpp"
 #include "training/optimizer/gradient_storage.hpp"
+#include "training/optimizer/pass_comparison.hpp"
 #include "training/optimizer/pass_hooks.hpp"
 #include "training/optimizer/pass_summary.hpp"
 #include "training/optimizer/step_number.hpp"
 #include "training/optimizer/submitted_operations.hpp"
-#include "training/parameter_hashes.hpp"
 
 namespace kolo::internal {
 
@@ -65,13 +64,8 @@ class PassReducer {
   /// `retired`. To be called between passes.
   KOLO_EXPORT void replace(std::size_t slot, const std::string& retired);
   [[nodiscard]] std::size_t slots() const { return buckets_.slots(); }
-  /// Lets the ranks compare their parameters (`ParameterComparison`). `hash` is called at the end
-  /// of a pass that compares, and returns the same names on all ranks. `count` is their number.
-  void compare(std::function<std::size_t()> count,
-               std::function<std::vector<ParameterHash>()> hash) {
-    count_parameters_ = std::move(count);
-    hash_parameters_ = std::move(hash);
-  }
+  /// The comparison of parameters, which needs `PassComparison::set_parameters`.
+  [[nodiscard]] PassComparison& comparison() { return comparison_; }
 
   /// The number of backward passes of this step that have ended.
   [[nodiscard]] int passes() const { return passes_; }
@@ -182,9 +176,6 @@ class PassReducer {
   [[nodiscard]] bool learn() noexcept;
   void take_summary();
   [[nodiscard]] bool knows_rounds() const { return summary_.is_agreed() && !differs_; }
-  [[nodiscard]] std::vector<std::int32_t> take_hashes();
-  void require_equal(std::span<const std::int32_t> maxima);
-  void compare_alone();
   void gather_submitted();
   void refuse_partial();
   void submit_refusal(const std::string& name);
@@ -196,8 +187,6 @@ class PassReducer {
   static void wait_for(PendingReduction& pending);
   void finish_pending() noexcept;
   void leave_pass();
-  void attempt(const std::function<void()>& action) noexcept { attempt(action, error_); }
-  static void attempt(const std::function<void()>& action, std::exception_ptr& error) noexcept;
 
   GradientStorage& storage_;
   DistributedOptimizerOptions options_;
@@ -205,7 +194,6 @@ class PassReducer {
   bool is_member_;
   std::int64_t number_ = 0;
   const char* subject_ = "";
-  std::int64_t agreed_in_ = 0;  // the epoch of the last `agree` (`detail::step_epoch`)
   StepNumber step_{};
   GradientBuckets buckets_{};
   std::vector<bool> fresh_{};  // by slot: complete, and not yet submitted
@@ -219,15 +207,11 @@ class PassReducer {
   bool reducing_ = false;
   bool counts_ = false;               // `passes_` includes this pass
   std::atomic<bool> failed_ = false;  // this pass has failed on this rank
-  std::exception_ptr error_{};        // the first error of this pass
+  FirstError error_{};                // of this pass
   bool differs_ = false;       // the ranks have different buckets, or are in different passes
   bool met_step_end_ = false;  // the summary of this pass was submitted again
-  std::function<std::size_t()> count_parameters_{};
-  std::function<std::vector<ParameterHash>()> hash_parameters_{};
-  bool compared_ = false;                  // a pass has compared parameters since `agree`
-  std::vector<ParameterHash> hashes_{};    // this pass's, if it compares
-  std::exception_ptr comparison_error_{};  // this pass's; its gradients are reduced
-  float refusal_ = 0.0F;                   // the memory of operations that match no other
+  PassComparison comparison_;
+  float refusal_ = 0.0F;  // the memory of operations that match no other
   PassSummary summary_{};
   SubmittedOperations submitted_{};
   PassHooks hooks_;

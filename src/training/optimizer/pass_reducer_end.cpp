@@ -14,17 +14,9 @@
 
 namespace kolo::internal {
 
-void PassReducer::attempt(const std::function<void()>& action, std::exception_ptr& error) noexcept {
-  try {
-    action();
-  } catch (...) {
-    if (!error) error = std::current_exception();
-  }
-}
-
 void PassReducer::rethrow() {
-  const std::exception_ptr comparison = std::exchange(comparison_error_, nullptr);
-  const std::exception_ptr first = error_ ? std::exchange(error_, nullptr) : comparison;
+  const std::exception_ptr comparison = comparison_.take_error();
+  const std::exception_ptr first = error_ ? error_.take() : comparison;
   if (!first) return;
   try {
     std::rethrow_exception(first);
@@ -103,7 +95,7 @@ bool PassReducer::Ending::submit_next() noexcept {
 void PassReducer::fill_summary() {
   storage_.prepare_end();
   const std::vector<Bucket>& buckets = buckets_.all();
-  std::vector<std::int32_t> hashes = take_hashes();
+  std::vector<std::int32_t> hashes = comparison_.begin(step_.passes());
   // Ranks with a backward pass are not compared with ranks without: there, another optimizer may
   // have stepped since.
   const std::vector<std::int32_t> absent(hashes.size(), 0);
@@ -132,7 +124,7 @@ void PassReducer::call_summary() {
 
 void PassReducer::submit_summary() noexcept {
   if (summary_.is_submitted()) return;
-  attempt([&] {
+  error_.attempt([&] {
     fill_summary();
     if (!agrees_ || !is_member_) return;
     call_summary();
@@ -150,14 +142,14 @@ void PassReducer::take_summary() {
     // case that rank waits for this one in its next pass, so the summary is submitted again, once,
     // and the error kept.
     met_step_end_ = true;
-    if (!error_) error_ = std::current_exception();
+    error_.note(std::current_exception());
     fill_summary();
     call_summary();
     return;
   }
   differs_ = summary_.tells_different_buckets();
   if (failed_ || differs_) return;
-  if (!summary_.tells_failure()) return require_equal(summary_.hashes());
+  if (!summary_.tells_failure()) return comparison_.require_equal(summary_.hashes());
   const int rank = marked_rank(options_.process_set, summary_.failure());
   throw BackwardFailed(
       fmt::format("backward() has thrown on rank {}, so the gradients of this pass are not "
@@ -172,9 +164,9 @@ void PassReducer::refuse_frozen(Bucket& bucket) {
   if (std::any_of(bucket.slots.begin(), bucket.slots.end(),
                   [&](std::size_t slot) { return storage_.takes_part(slot); }))
     return;
-  attempt([&] { submit_slots(bucket, bucket.slots); });
+  error_.attempt([&] { submit_slots(bucket, bucket.slots); });
   ++bucket.rounds;
-  attempt([&] {
+  error_.attempt([&] {
     throw InvalidArgument(
         fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
                     "unfreeze parameters on all ranks alike",
@@ -189,10 +181,10 @@ const detail::FutureBase* PassReducer::awaited() const {
 
 bool PassReducer::learn() noexcept {
   if (submitted_.future() != nullptr) {
-    attempt([&] { refuse_partial(); });
+    error_.attempt([&] { refuse_partial(); });
     return true;
   }
-  if (summary_.future() != nullptr) attempt([&] { take_summary(); });
+  if (summary_.future() != nullptr) error_.attempt([&] { take_summary(); });
   if (summary_.future() != nullptr) return false;
   submit_missing();
   return submitted_.future() == nullptr;
@@ -211,11 +203,11 @@ void PassReducer::submit_missing() noexcept {
     while (bucket.rounds < wanted) {
       const int before = bucket.rounds;
       if (!unknown && is_member_) refuse_frozen(bucket);
-      if (bucket.rounds == before) attempt([&] { submit(bucket); });
+      if (bucket.rounds == before) error_.attempt([&] { submit(bucket); });
       if (bucket.rounds == before) break;
     }
   }
-  if (differs_) attempt([&] { gather_submitted(); });
+  if (differs_) error_.attempt([&] { gather_submitted(); });
 }
 
 void PassReducer::gather_submitted() {
@@ -238,11 +230,11 @@ void PassReducer::refuse_partial() {
   std::string bucket = operation.substr(std::to_string(number_).size());
   for (const std::string_view start : {"(hook 1)", "."})
     if (bucket.starts_with(start)) bucket.erase(0, start.size());
-  error_ = std::make_exception_ptr(Mismatch(
+  error_.replace(std::make_exception_ptr(Mismatch(
       fmt::format("{}: the gradients differ between the ranks: '{}' is on {} only. Add, replace "
                   "and remove layers on all ranks alike, before the same pass",
                   subject_, bucket, ranks_in_words(RankSet::of(ranks))),
-      bucket, ranks));
+      bucket, ranks)));
   for (const auto& [name, holders] : partial)
     if (std::ranges::find(holders, rank()) == holders.end()) submit_refusal(name);
 }
@@ -254,57 +246,6 @@ void PassReducer::submit_refusal(const std::string& name) {
   pending_.push_back({.name = name,
                       .future = detail::call_async(
                           detail::GroupedAllreduceCall{{&view, 1}, options, HookChain::no_step})});
-}
-
-// The comparison depends on the number of the pass, and on whether earlier summaries compared, so
-// all ranks make it in the same passes. A rank whose hashes fail abstains with zeros, because the
-// others wait for its numbers.
-std::vector<std::int32_t> PassReducer::take_hashes() {
-  hashes_.clear();
-  if (!hash_parameters_ || !is_member_ || options_.process_set.size() == 1) return {};
-  const ParameterComparison& compare = options_.compare;
-  const std::int64_t pass = step_.passes();
-  const bool first = compare.at_start && !compared_ && agreed_in_ == detail::step_epoch();
-  if (!first && (compare.every == 0 || pass == 0 || pass % compare.every != 0)) return {};
-  std::vector<std::int32_t> numbers(encoded_size(count_parameters_(), options_.process_set), 0);
-  attempt(
-      [&] {
-        hashes_ = hash_parameters_();
-        numbers = encode(hashes_, options_.process_set);
-      },
-      comparison_error_);
-  return numbers;
-}
-
-// The numbers of one or two kinds of ranks, one after the other.
-void PassReducer::require_equal(std::span<const std::int32_t> maxima) {
-  if (maxima.empty()) return;
-  compared_ = true;
-  if (hashes_.empty()) return;  // this rank has an error of its own
-  const std::size_t size = encoded_size(hashes_.size(), options_.process_set);
-  attempt(
-      [&] {
-        for (; maxima.size() >= size; maxima = maxima.subspan(size))
-          require_equal_hashes(
-              hashes_, maxima.first(size), options_.process_set,
-              fmt::format("{}: the parameters", subject_),
-              "Call kolo::broadcast_parameters on all ranks before the first step. If parameters "
-              "may differ, name them in the option compare.except");
-      },
-      comparison_error_);
-}
-
-// The ranks of a custom optimizer have no summary of the pass. This is called once all gradients
-// are reduced, hence on all ranks or on none.
-void PassReducer::compare_alone() {
-  std::vector<std::int32_t> numbers = take_hashes();
-  if (numbers.empty()) return;
-  const TensorView view(numbers);
-  const GroupedAllreduceOptions max{.name = fmt::format("{}(compare)", number_),
-                                    .op = ReduceOp::max,
-                                    .process_set = options_.process_set};
-  detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()}).get();
-  require_equal(numbers);
 }
 
 bool PassReducer::reach_hooks(int operations) noexcept {
@@ -323,7 +264,7 @@ void PassReducer::submit_hook_status() noexcept {
   // If the session refused every submission, the other ranks do not count this pass. After a
   // summary that tells of a failure, all ranks fail anyway, and the failed rank does not wait.
   if (!hooks_.are_used() || summary_.tells_failure() || !was_submitted()) return;
-  attempt([&] {
+  error_.attempt([&] {
     hooks_.submit_status(fmt::format("{}(hooks)", number_), step_.of_operation(), failed_);
   });
 }
@@ -343,12 +284,14 @@ void PassReducer::wait_for(PendingReduction& pending) {
 void PassReducer::finish_pending() noexcept {
   // The status is taken first, because its error tells more: the operations of a hook that has
   // thrown end in Mismatch on all ranks.
-  attempt([&] { hooks_.take_status(); });
-  for (PendingReduction& pending : pending_) attempt([&] { wait_for(pending); });
+  error_.attempt([&] { hooks_.take_status(); });
+  for (PendingReduction& pending : pending_) error_.attempt([&] { wait_for(pending); });
+  // The ranks of a custom optimizer have no summary of the pass. Here all its gradients are
+  // reduced, on all ranks or on none.
   if (!agrees_ && !error_ && !failed_ && !step_.is_before_join())
-    attempt([&] { compare_alone(); }, comparison_error_);
+    comparison_.compare(fmt::format("{}(compare)", number_), step_);
   for (std::size_t slot = 0; slot < slots(); ++slot)
-    attempt([&] {
+    error_.attempt([&] {
       const bool exists = !knows_rounds() || summary_.contents()[slot] > 0;
       storage_.close(slot, exists && !failed_);
     });
