@@ -15,8 +15,7 @@
 # The test `journeys` runs random training programs until one fails, for at most ten minutes. The test
 # `elastic` ends ranks of elastic trainings, 40 times.
 #
-# A patch changes one file. If that file has moved, the patch is applied to the only file of the same
-# name in src/ or include/.
+# A patch changes one file, and its context must be that of the file.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 copy=build/mutants/tree
@@ -35,15 +34,10 @@ tests_of() { sed -n 's/^Tests: //p' "$1"; }
 
 # The file that a patch changes, as a path in the tree.
 file_of() {
-  local named found
+  local named
   named=$(sed -n 's|^+++ b/\([^[:space:]]*\).*|\1|p' "$1")
   [[ -n $named && $named != *$'\n'* ]] || die "$1: a patch must change one file"
-  if [[ ! -e $named ]]; then
-    mapfile -t found < <(find src include -name "$(basename "$named")")
-    ((${#found[@]} == 1)) ||
-      die "$1: $named does not exist, and ${#found[@]} files have its name: adapt the patch"
-    named=${found[0]}
-  fi
+  [[ -e $named ]] || die "$1: there is no $named: adapt the patch"
   printf '%s\n' "$named"
 }
 
@@ -52,7 +46,7 @@ change() {
   local file patch=$1 tree=$2
   shift 2
   file=$(file_of "$patch") || return 1
-  patch --batch "$@" "$tree/$file" <"$patch"
+  patch --batch --fuzz=0 "$@" "$tree/$file" <"$patch"
 }
 
 check() {
