@@ -43,12 +43,18 @@ struct OperationTraits {
   bool allocates = false;   // an allocator provides the result's memory once its size is known
   bool bytes_may_differ = false;  // between ranks
   bool is_reserved = false;       // has a key of its own, without a name from the program
+  bool splits = false;      // may be executed for some of the elements at a time; adasum may not
+  bool root_sends = false;  // only the root's input is read
   NeededRanks needs = NeededRanks::none;
 };
 
 /// The traits of the operation types, in the order of the enumerators.
 inline constexpr auto operation_table = std::to_array<OperationTraits>({
-    {.type = OperationType::allreduce, .name = "allreduce", .fuses = true, .reduces = true},
+    {.type = OperationType::allreduce,
+     .name = "allreduce",
+     .fuses = true,
+     .reduces = true,
+     .splits = true},
     {.type = OperationType::reducescatter,
      .name = "reducescatter",
      .fuses = true,
@@ -68,10 +74,13 @@ inline constexpr auto operation_table = std::to_array<OperationTraits>({
      .name = "broadcast",
      .fuses = true,
      .bytes_may_differ = true,
+     .splits = true,
+     .root_sends = true,
      .needs = NeededRanks::root},
     {.type = OperationType::broadcast_string,
      .name = "string broadcast",
      .bytes_may_differ = true,
+     .root_sends = true,
      .needs = NeededRanks::root},
     {.type = OperationType::barrier, .name = "barrier"},
     {.type = OperationType::join, .name = "join", .is_reserved = true},

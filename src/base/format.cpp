@@ -87,7 +87,9 @@ std::string to_string(const Descriptor& descriptor) {
     text += fmt::format("{}{} {}", separator, to_string(tensor.dtype), to_string(tensor.shape));
     separator = ", ";
   }
-  if (descriptor.root != -1) text += fmt::format(" from rank {}", descriptor.root);
+  if (descriptor.root != -1)
+    text += fmt::format(" {} rank {}", traits_of(descriptor.type).root_sends ? "from" : "to",
+                        descriptor.root);
   if (descriptor.device != Device{}) text += fmt::format(" on {}", to_string(descriptor.device));
   if (descriptor.prescale != 1.0) text += fmt::format(", prescale {}", descriptor.prescale);
   if (descriptor.postscale != 1.0) text += fmt::format(", postscale {}", descriptor.postscale);

@@ -41,9 +41,16 @@ GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) 
   return {true, ""};
 }
 
+/// What NCCL cannot execute travels through the host.
 bool NcclBackend::can_execute(const Batch& batch) {
-  const OperationType type = batch.kind.type;
-  if (!traits_of(type).reduces) return true;
+  switch (batch.kind.type) {
+    case OperationType::allreduce:
+    case OperationType::reducescatter: break;
+    case OperationType::allgather:
+    case OperationType::alltoall:
+    case OperationType::broadcast: return true;
+    default: return false;
+  }
   // NCCL lacks integers of 16 bits and Adasum. The packing kernel cannot convert integers to i64,
   // which averages require.
   return std::ranges::all_of(batch.tensors, [&](const BatchTensor* tensor) {

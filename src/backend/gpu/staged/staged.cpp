@@ -22,11 +22,10 @@ constexpr std::int64_t min_bytes_copied = 256 << 10;
 
 constexpr std::int64_t max_chunks = Batch::parts - 1;  // part 0 is for agreements
 
-/// False for operations that cannot be divided by elements: Adasum needs whole tensors, and the
-/// others need whole rows.
+/// False for operations that cannot be divided by elements: Adasum needs whole tensors, and others
+/// need whole rows.
 bool can_go_apart(const Descriptor& kind) {
-  return kind.type == OperationType::broadcast ||
-         (kind.type == OperationType::allreduce && kind.op != ReduceOp::adasum);
+  return traits_of(kind.type).splits && kind.op != ReduceOp::adasum;
 }
 
 /// Takes one chunk from the device to pinned memory, through the CPU's backend, and back.
@@ -115,9 +114,8 @@ class StagedChunk {
   };
 
   /// False on the ranks of a broadcast other than its root: they only receive.
-  bool reads_input() const {
-    return batch_.kind.type != OperationType::broadcast || batch_.kind.root == rank_;
-  }
+  bool reads_input() const { return !has_root_that_sends() || batch_.kind.root == rank_; }
+  bool has_root_that_sends() const { return traits_of(batch_.kind.type).root_sends; }
 
   void stage(const ElementRange& range) {
     const BatchTensor& tensor = *range.tensor;
@@ -188,8 +186,7 @@ class StagedChunk {
   /// differs.
   void bring_back() {
     for (const StagedRange& item : staged_) {
-      if (batch_.kind.type == OperationType::broadcast && item.source == item.target &&
-          batch_.kind.root == rank_)
+      if (has_root_that_sends() && item.source == item.target && batch_.kind.root == rank_)
         continue;
       const auto* const from =
           item.output.data() != nullptr ? item.output.data() : item.input.data();
