@@ -4,22 +4,22 @@ import re
 
 RANKS = r"ranks? ([0-9][0-9, -]*)"
 HEAD = r"^\[kolo rank [0-9]+\] "
-# Lines that say why a session has ended.
+# Lines that give the reason why a session ended.
 ERROR = re.compile(HEAD + r"(?:error|critical): |^rank [0-9]+ ends its session because of|"
                    + HEAD + r"warning: the session is over: ")
 WARNING = re.compile(HEAD + "warning: ")
 # The ranks of an exception.
 NAMED = re.compile(r"^rank [0-9]+ ends its session because of \[([0-9 ]*)\]")
-# What accuses ranks in other lines.
-ACCUSATIONS = re.compile(rf"(?:missing|waits for|because|not submitted by|the process(?:es)? of) {RANKS}|"
-                         rf"{RANKS}: (?:no response|stopped|ended|stuck)|"
-                         rf"\brank ([0-9]+) (?:has sent nothing|left|is lost|\(process [0-9]+ on [^)]*\) is lost)")
+# Ranks in other lines that a report names as late, stopped or lost.
+REPORTED = re.compile(rf"(?:missing|waits for|because|not submitted by|the process(?:es)? of) {RANKS}|"
+                      rf"{RANKS}: (?:no response|stopped|ended|stuck)|"
+                      rf"\brank ([0-9]+) (?:has sent nothing|left|is lost|\(process [0-9]+ on [^)]*\) is lost)")
 STOPPED = re.compile(rf"{RANKS}: stopped")
-# What says that a rank itself waits for others.
+# Ranks that, by a report, work or wait for others themselves.
 EXCUSED = re.compile(rf"\|  {RANKS}: (?:executing|waiting in Kolo)")
 LOST = re.compile(r"^kolorun: rank [0-9]+ \(process ([0-9]+) on [^)]*\) is lost: ")
 SESSION = re.compile(r"^session of ([0-9]+) ranks from step")
-# What says nothing about ranks.
+# Lines that report no rank.
 NEUTRAL = re.compile(r"^rank [0-9]+ ends well$|^[0-9]+ steps? (?:was|were) made while data was loaded$|^as replayed: |"
                      + HEAD + r"warning: (?:this rank leaves the session: an exception|flight record written)|"
                      # A process of another job is stopped while it holds the lock.
@@ -38,14 +38,15 @@ def numbers(text):
     return ranks
 
 
-def accused(text):
-    exception = NAMED.match(text)
+def named_ranks(report):
+    """The ranks that a report names as late, stopped or lost."""
+    exception = NAMED.match(report)
     if exception:
         return numbers(exception[1])
     ranks = set()
-    for match in ACCUSATIONS.finditer(text):
+    for match in REPORTED.finditer(report):
         ranks.update(*(numbers(group) for group in match.groups() if group))
-    for match in EXCUSED.finditer(text):
+    for match in EXCUSED.finditer(report):
         ranks -= numbers(match[1])
     return ranks
 
@@ -76,7 +77,7 @@ class Judge:
         self.has_ended = False
         self.comes_to_the_end = False  # ranks that have left wait for others that compare their results
 
-    def blame(self, why, report):
+    def fail(self, why, report):
         self.problems.append(f"{why}: {report}")
 
     def read(self, text):
@@ -96,33 +97,33 @@ class Judge:
             self.read_warning(report)
         elif SESSION.match(report):
             if not (self.ends or self.killed):
-                self.blame("another session", report)
+                self.fail("another session", report)
         elif not NEUTRAL.match(report) and not ABORT.search(report):
-            self.blame("unknown", report)
+            self.fail("unknown", report)
 
     def read_loss(self, process, report):
         self.lost.add(process)
         if process not in self.killed | self.may_be_lost:
-            self.blame("lost wrongly", report)
+            self.fail("lost wrongly", report)
 
     def read_error(self, report):
-        named = accused(report)
+        named = named_ranks(report)
         if not self.ends and not self.killed:
-            self.blame("ends a session", report)
+            self.fail("ends a session", report)
         elif not named & self.suspects or not named <= self.suspects | self.behind:
-            self.blame("names others", report)
+            self.fail("names others", report)
 
     def read_warning(self, report):
-        named = accused(report)
+        named = named_ranks(report)
         stopped = set().union(*(numbers(each) for each in STOPPED.findall(report)))
         if self.comes_to_the_end and "this rank has left the session and still waits" in report:
             return
         if "deadlock" in report:
-            self.blame("deadlock", report)
+            self.fail("deadlock", report)
         elif not stopped <= self.suspects:
-            self.blame("stopped wrongly", report)
+            self.fail("stopped wrongly", report)
         elif not named | stopped:
             if not EXCUSED.search(report):  # else all ranks work, slowly
-                self.blame("names nobody", report)
+                self.fail("names nobody", report)
         elif not (named | stopped) & self.suspects:  # others may wait for a rank that is stopped, and are missed too
-            self.blame("warns of others", report)
+            self.fail("warns of others", report)

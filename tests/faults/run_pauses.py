@@ -14,7 +14,7 @@ operation takes on a busy machine.
 
 A job must go on after each pause. Only a pause of a part of the job that is longer than stall_shutdown may end its
 session; the error then names exactly the ranks that were stopped, and the ranks open the next session. In an elastic
-job such ranks, and those that the test kills, are replaced. No other line may accuse a rank that was not stopped.
+job such ranks, and those that the test kills, are replaced. No other line may report a rank that was not stopped.
 
 --results appends the result of each job to a file, whose jobs are not run again unless they broke a promise; the last
 result of a job counts. Exit status 1 if a job broke a promise. The output of such a job is kept.
