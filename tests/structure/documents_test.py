@@ -228,7 +228,13 @@ class Names(unittest.TestCase):
                 self.assertIn(f"CONTRIBUTING.md: `{name}`", self.errors(f"See `{name}`.\n"))
 
     def test_a_name_is_in_the_file_that_is_given(self):
-        self.assertIn("`print_shape` is not in `shm_backend.cpp`", self.errors("`print_shape` in\n`shm_backend.cpp`\n"))
+        for name, path in (("`print_shape`", "`shm_backend.cpp`"), ("`step`", "`src/base/format.cpp`")):
+            for text in (f"{name} in\n{path}", f"{name} of {path}", f"{name}\n({path})", f"{path}: {name}"):
+                with self.subTest(text):
+                    self.assertIn(f"{name} is not in {path}", self.errors(f"See {text}.\n"))
+        for text in ("`step` in `shm_backend.cpp`", "`step` (`shm_backend.cpp`)", "`shm_backend.cpp`: `step`"):
+            with self.subTest(text):
+                self.assertEqual(self.errors(f"See {text}.\n"), "")
 
     def test_code_and_other_text_is_left_out(self):
         self.assertEqual(self.errors("`#if`, `AUTO|ON|OFF`, `format --check`\n\n```sh\n`none.cpp`\n```\n"), "")
