@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reaches the rendezvous server: any message that is read comes back the same when it is
-// written and read again, and none from a stranger makes the server more than refuse it.
+// Messages to the rendezvous server: each that can be read comes back the same when it is written
+// and read again, and none from a stranger makes the server more than refuse it.
 #include "../rendezvous/samples.hpp"
 #include "../rendezvous/shake_hands.hpp"
 #include "rendezvous/message.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vectors compute is, bit for bit, what the scalar code computes.
+// The vectors compute the same bits as the scalar code.
 #include "reduction/reduce.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kolorun has the server do: signals, hosts that go and return, and what it says of strangers.
+// The server's part in a job of kolorun: signals, hosts that go and return, and processes that
+// join, complete or fail.
 #include "rendezvous/server/server.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks a batch that does not move is blamed on.
+// The ranks that a report of a batch that does not move names.
 #include "session/engine/watch.hpp"
 
 #include <gmock/gmock.h>

@@ -353,7 +353,7 @@ class Generator {
     script.push_back({.kind = last, .group = ++group_});
   }
 
-  /// While other ranks may still execute batches.
+  /// A rank dies after it has left, while other ranks may still execute batches.
   void die_after_leaving() {
     const int rank = random_.between(0, ranks_ - 1);
     group_ += 1;
@@ -361,7 +361,7 @@ class Generator {
     add(rank, Act::Kind::die);
   }
 
-  /// Of one rank, such as one that passes on reports, or of the whole job.
+  /// Pauses of one rank, such as one that passes on reports, or of the whole job.
   void make_pauses() {
     for (int i = random_.between(1, 3); i > 0; --i)
       program_.pauses.push_back(

@@ -80,7 +80,7 @@ void World::run() {
   for (int rank = 0; rank < program_.ranks(); ++rank) {
     const Rank& one = at(rank);
     if (one.dead || one.failed) continue;
-    // What a rank does after its session has ended, the simulation leaves out.
+    // Acts of a rank after its session has ended are left out.
     const bool ended = one.has_left && one.negotiator->ended();
     if (one.unanswered > 0 || (!ended && one.next < program_.script_of(rank).size()))
       throw Violation("deadlock", fmt::format("rank {} waits at its act {} with {} unanswered",

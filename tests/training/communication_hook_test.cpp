@@ -271,7 +271,7 @@ TEST_F(Hooks, OfAPassThatFailsEndOnAllRanks) {
     for (const bool last_fails : {true, false}) {
       storage.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
       reducer.begin(/*reducing=*/true);
-      // Of two ranks whose backward throws, one has begun a reduction, and the other has not.
+      // If backward throws on two ranks, one has begun a reduction, and the other has not.
       if (me_ != last_ || !first_fails) reducer.ready(0);
       const bool fails = (me_ == 0 && first_fails) || (me_ == last_ && last_fails);
       if (fails) {
