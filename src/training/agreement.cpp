@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <sstream>
 #include <unordered_set>
+#include <utility>
 
 #include "base/failure.hpp"
 #include "base/format.hpp"
@@ -148,15 +149,21 @@ std::string failure_of(const std::function<void()>& work) {
   }
 }
 
+FailedRanks failed_ranks(const std::string& operation, const std::function<void()>& work,
+                         const ProcessSet& set) {
+  std::string failure = failure_of(work);
+  std::vector<int> ranks = ranks_that(!failure.empty(), operation, set);
+  if (ranks.empty()) return {};
+  // All ranks get the message of the same rank, so that logs agree.
+  broadcast(failure, ranks.front(), {.name = operation + ".failure", .process_set = set});
+  std::string message = fmt::format("{} (on {})", failure, ranks_in_words(RankSet::of(ranks)));
+  return {.ranks = std::move(ranks), .message = std::move(message)};
+}
+
 void share_failure(const std::string& operation, const std::string& context,
                    const std::function<void()>& work, const ProcessSet& set) {
-  std::string failure = failure_of(work);
-  const std::vector<int> failed = ranks_that(!failure.empty(), operation, set);
-  if (failed.empty()) return;
-  // All ranks throw the message of the same rank, so that logs agree.
-  broadcast(failure, failed.front(), {.name = operation + ".failure", .process_set = set});
-  throw Error(fmt::format("{}{} (on {})", context, failure, ranks_in_words(RankSet::of(failed))),
-              {}, failed);
+  const FailedRanks failed = failed_ranks(operation, work, set);
+  if (!failed.ranks.empty()) throw Error(context + failed.message, {}, failed.ranks);
 }
 
 }  // namespace kolo::internal

@@ -43,9 +43,21 @@ KOLO_EXPORT void require_root(const std::string& function, int root, const Proce
 /// again: this rank cannot share them, and the other ranks get errors of their own.
 [[nodiscard]] KOLO_EXPORT std::string failure_of(const std::function<void()>& work);
 
-/// Collective. Runs `work` on every rank. If it throws on some ranks, every rank throws Error with
-/// these ranks and the message of the lowest of them, after `context`. `operation` names the
-/// collectives. Throws what `failure_of` throws.
+/// The ranks on which some work has thrown, in ascending order, and the message of the lowest of
+/// them, followed by all of them: "no such file (on ranks 1, 3)". Both are empty if it succeeded.
+struct FailedRanks {
+  std::vector<int> ranks{};
+  std::string message{};
+};
+
+/// Collective. Runs `work` on every rank, and returns the same result on every rank. `operation`
+/// names the collectives. Throws what `failure_of` throws.
+[[nodiscard]] FailedRanks failed_ranks(const std::string& operation,
+                                       const std::function<void()>& work,
+                                       const ProcessSet& set = {});
+
+/// As `failed_ranks`, but throws Error with these ranks on every rank if `work` throws on some.
+/// `context` begins the message.
 KOLO_EXPORT void share_failure(const std::string& operation, const std::string& context,
                                const std::function<void()>& work, const ProcessSet& set);
 

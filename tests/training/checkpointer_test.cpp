@@ -46,7 +46,9 @@ TEST_F(Checkpoints, WithPartsThatOneRankCannotSaveAreRefusedOnEveryRank) {
     checkpoints.save(7, parts(7), {.per_rank = per_rank});
     ADD_FAILURE() << "no exception";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("the per-rank parts of rank " + std::to_string(n_ - 1)));
+    EXPECT_THAT(error.what(), HasSubstr("the per-rank parts cannot be saved"));
+    EXPECT_THAT(error.what(), HasSubstr("(on rank " + std::to_string(n_ - 1) + ")"));
+    EXPECT_THAT(error.ranks(), ElementsAre(n_ - 1));
   }
   EXPECT_FALSE(checkpoints.load_latest().has_value());
   checkpoints.save(8, parts(8));

@@ -36,7 +36,8 @@ std::string to_text(const CheckpointError& error) {
 }
 
 // Runs `work` on rank 0 while the others wait, and returns its result on all ranks. Its failure is
-// thrown on all ranks: otherwise they would wait in a collective that rank 0 never enters.
+// thrown on all ranks: otherwise they would wait in a collective that rank 0 never enters. Unlike
+// `on_one_rank`, it sends the result and the fault and path of a CheckpointError.
 std::string on_rank_0(const fs::path& path, const std::function<std::string()>& work) {
   constexpr char failed = 'F', done = 'D';
   std::string reply;
@@ -84,47 +85,28 @@ Found first_undamaged(const std::vector<CheckpointDirectory::Entry>& entries) {
   return {};
 }
 
-// The last character of what a rank contributes when per-rank parts are gathered. It tells encoded
-// parts from the reason why the parts cannot be encoded. A rank that threw before the gathering
-// would leave the others waiting.
-constexpr char encoded_mark = '+';
-constexpr char failure_mark = '-';
-
-std::string encode_or_fail(const NamedStates& parts) {
-  try {
-    return encode_parts(parts) + encoded_mark;
-  } catch (const InvalidArgument& error) {
-    return std::string(error.what()) + failure_mark;
-  }
-}
-
-// Throws InvalidArgument, on all ranks alike, if the parts of a rank could not be encoded. A rank
-// that has joined contributed "".
-void take_marks(std::vector<std::string>& per_rank) {
-  for (std::size_t i = 0; i < per_rank.size(); ++i) {
-    if (per_rank[i].empty()) continue;
-    const char mark = per_rank[i].back();
-    per_rank[i].pop_back();
-    require(mark == encoded_mark,
-            "kolo::Checkpointer: the per-rank parts of rank {} cannot be saved: {}", i,
-            per_rank[i]);
-  }
+// Collective: the encoded per-rank parts of all ranks. Throws InvalidArgument on all ranks if the
+// parts of a rank cannot be encoded. A rank that has joined contributes "".
+std::vector<std::string> gather_encoded(const NamedStates& parts) {
+  std::string encoded;
+  const FailedRanks failed =
+      failed_ranks("kolo.checkpoint.encode", [&] { encoded = encode_parts(parts); });
+  if (!failed.ranks.empty())
+    throw InvalidArgument(
+        "kolo::Checkpointer: the per-rank parts cannot be saved: " + failed.message, {},
+        failed.ranks);
+  return allgather(encoded, {.name = "kolo.checkpoint.per_rank"});
 }
 
 // Collective: parses the bytes that rank 0 has sent, and throws on all ranks if a rank cannot.
 void parse_together(Found& found) {
-  std::string problem;
-  try {
+  const FailedRanks failed = failed_ranks("kolo.checkpoint.parse", [&] {
     if (rank() != 0) found.contents = parse_checkpoint(found.path, found.bytes);
-  } catch (const std::exception& error) {
-    problem = error.what();
-    warn(problem);
-  }
-  const std::vector<int> failed = ranks_that(!problem.empty(), "kolo.checkpoint.parsed");
-  if (!failed.empty())
-    throw CheckpointError(CheckpointFault::corrupt, found.path,
-                          fmt::format("checkpoint '{}' was not read by ranks {}: see their logs",
-                                      found.path.string(), fmt::join(failed, ", ")));
+  });
+  if (!failed.ranks.empty())
+    throw CheckpointError(
+        CheckpointFault::corrupt, found.path,
+        fmt::format("checkpoint '{}' cannot be read: {}", found.path.string(), failed.message));
 }
 
 // Collective: runs `find` on rank 0 and sends the file that it found to all ranks.
@@ -186,9 +168,7 @@ fs::path Checkpointer::save(std::int64_t step, const NamedStates& parts,
   synchronize();  // what has failed on the GPU must not be saved
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
-  std::vector<std::string> per_rank =
-      allgather(encode_or_fail(extras.per_rank), {.name = "kolo.checkpoint.per_rank"});
-  take_marks(per_rank);
+  const std::vector<std::string> per_rank = gather_encoded(extras.per_rank);
   on_rank_0(path, [&] {
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
