@@ -4,8 +4,11 @@
 #pragma once
 
 #include "kolo/training/background_loader.hpp"
+#include "kolo/training/best_metric.hpp"
 #include "kolo/training/checkpoint.hpp"
+#include "kolo/training/early_stopping.hpp"
 #include "kolo/training/learning_rate.hpp"
 #include "kolo/training/loss_scale.hpp"
 #include "kolo/training/metrics.hpp"
+#include "kolo/training/progress_bar.hpp"
 #include "kolo/training/sampler.hpp"

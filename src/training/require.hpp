@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::internal {
 
@@ -14,6 +16,12 @@ namespace kolo::internal {
 template <typename... Args>
 void require(bool valid, fmt::format_string<Args...> message, Args&&... args) {
   if (!valid) throw InvalidArgument(fmt::format(message, std::forward<Args>(args)...));
+}
+
+/// Throws InvalidArgument for a tensor on a GPU.
+inline void require_cpu(const std::string& name, const Device& device) {
+  require(device.type == DeviceType::cpu, "tensor '{}' is on a GPU; copy it to the CPU's memory",
+          name);
 }
 
 }  // namespace kolo::internal

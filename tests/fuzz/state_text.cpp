@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kolo/error.hpp"
+#include "kolo/training/early_stopping.hpp"
 #include "kolo/training/learning_rate.hpp"
 #include "kolo/training/metrics.hpp"
 #include "kolo/training/sampler.hpp"

@@ -12,7 +12,7 @@
 #include "kolo/error.hpp"
 #include "kolo/export.hpp"
 #include "kolo/state_dict.hpp"
-#include "kolo/training/learning_rate.hpp"
+#include "kolo/training/best_metric.hpp"
 
 namespace kolo {
 

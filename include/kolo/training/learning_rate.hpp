@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning rates as functions of the step, and decisions, equal on all ranks, to lower the rate or
-// to stop when a metric stops improving.
+// Learning rates as functions of the step, and a rate that all ranks lower alike when a metric
+// stops improving.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
+#include "kolo/training/best_metric.hpp"
 
 namespace kolo {
 
@@ -100,37 +101,6 @@ class LearningRateSchedule {
   LearningRateScheduleOptions options_;
 };
 
-/// Whether a metric should fall (a loss) or rise (an accuracy).
-enum class Goal : std::uint8_t { minimum, maximum };
-
-/// The margin by which a metric must beat the best one to count as an improvement.
-struct Improvement {
-  Goal goal = Goal::minimum;
-  double threshold = 1e-4;  ///< Not negative.
-  bool relative = true;     ///< True: `threshold` is a fraction of the best metric; else absolute.
-};
-
-namespace detail {
-
-/// The best metric so far.
-class BestMetric {
- public:
-  explicit BestMetric(const Improvement& improvement) : improvement_(improvement) {}
-
-  /// Returns true and records the metric if it is an improvement. A NaN never is; the first number
-  /// always is.
-  bool improve(double metric);
-
-  [[nodiscard]] std::optional<double> best() const { return best_; }
-  void set_best(std::optional<double> best) { best_ = best; }
-
- private:
-  Improvement improvement_;
-  std::optional<double> best_;
-};
-
-}  // namespace detail
-
 /// Options of ReduceOnPlateau.
 struct ReduceOnPlateauOptions {
   double learning_rate = 0.0;  ///< Initial rate; positive.
@@ -170,43 +140,6 @@ class ReduceOnPlateau {
   double learning_rate_;
   std::int64_t bad_ = 0;
   std::int64_t cooling_ = 0;
-};
-
-/// Options of EarlyStopping.
-struct EarlyStoppingOptions {
-  Improvement improvement{.threshold = 0.0};
-  int patience = 10;         ///< Updates without improvement to tolerate; the next one stops.
-  ProcessSet process_set{};  ///< Ranks whose metrics are averaged.
-};
-
-/// Decides to end training when a metric stops improving. Uses the metric's average over the ranks,
-/// so that all ranks stop together. Not thread-safe.
-class EarlyStopping {
- public:
-  /// Throws InvalidArgument for an invalid option and names it.
-  KOLO_EXPORT explicit EarlyStopping(const EarlyStoppingOptions& options);
-
-  /// Call it after each validation, with the arguments of `ReduceOnPlateau::update`. Returns true
-  /// if training should stop, and again in every later call. Collective. Throws the errors of
-  /// `average`.
-  KOLO_EXPORT bool update(double metric, double weight = 1.0);
-
-  [[nodiscard]] bool stopped() const { return bad_ > options_.patience; }
-  /// True if the last update improved on the best average.
-  [[nodiscard]] bool improved() const { return improved_; }
-  /// The best average so far.
-  [[nodiscard]] std::optional<double> best() const { return best_.best(); }
-
-  /// Save and restore the state for a checkpoint, without the options. `load_state` throws
-  /// InvalidArgument unless the string came from `state`.
-  [[nodiscard]] KOLO_EXPORT std::string state() const;
-  KOLO_EXPORT void load_state(const std::string& state);
-
- private:
-  EarlyStoppingOptions options_;
-  detail::BestMetric best_;
-  std::int64_t bad_ = 0;
-  bool improved_ = false;
 };
 
 }  // namespace kolo
