@@ -70,33 +70,17 @@ void require(bool holds, const char* otherwise) {
   if (!holds) throw ProtocolError(otherwise);
 }
 
-/// Has one overload of `write` for each kind of field. Empty fields take no space.
-class RendezvousWriter {
+class RendezvousWriter : public TableWriter<RendezvousWriter, LayoutOf> {
  public:
-  /// FlatBuffers requires the parts of a table before the table, so they are written while the
-  /// arguments of `Create` are evaluated.
-  template <typename Item>
-  Offset<TableOf<Item>> make_table(const Item& item) {
-    return std::apply(
-        [&](const auto&... members) {
-          return TableOf<Item>::Traits::Create(out_, write(members)...);
-        },
-        LayoutOf<const Item>::of(item));
-  }
+  using TableWriter::write;
 
   template <typename Body>
-  Bytes finish(const Body& body) {
+  Bytes write_envelope(const Body& body) {
     const auto table = make_table(body);
-    return internal::finish(
-        out_,
+    return finish(
         wire::CreateEnvelope(out_, wire::BodyTraits<TableOf<Body>>::enum_value, table.Union()));
   }
 
- private:
-  template <typename Number>
-    requires std::is_arithmetic_v<Number> Number write(Number number) { return number; }
-  std::uint8_t write(Role role) { return static_cast<std::uint8_t>(role); }
-  std::int64_t write(std::chrono::nanoseconds time) { return time.count(); }
   Offset<flatbuffers::String> write(const std::string& text) {
     return text.empty() ? 0 : out_.CreateString(text.data(), std::min(text.size(), max_text));
   }
@@ -105,17 +89,6 @@ class RendezvousWriter {
                          : out_.CreateVector(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                              bytes.size());
   }
-  VectorOffset<std::int32_t> write(const std::vector<std::int32_t>& numbers) {
-    return numbers.empty() ? 0 : out_.CreateVector(numbers);
-  }
-  template <typename Item>
-  VectorOffset<Offset<TableOf<Item>>> write(const std::vector<Item>& items) {
-    std::vector<Offset<TableOf<Item>>> tables;
-    for (const Item& item : items) tables.push_back(make_table(item));
-    return tables.empty() ? 0 : out_.CreateVector(tables);
-  }
-
-  flatbuffers::FlatBufferBuilder out_{};
 };
 
 /// Rejects values that the schema allows but no correct sender sends.
@@ -257,7 +230,7 @@ Message read_body(const wire::Envelope& in, std::type_identity<std::variant<Bodi
 
 Bytes encode(const Message& message) {
   RendezvousWriter writer;
-  return std::visit([&](const auto& body) { return writer.finish(body); }, message);
+  return std::visit([&](const auto& body) { return writer.write_envelope(body); }, message);
 }
 
 Message decode(std::span<const std::byte> bytes) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of the codec that writes bytes.
-#include <type_traits>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
 
 #include "negotiation/wire/codec.hpp"
 #include "negotiation/wire/layout.hpp"
@@ -10,8 +13,7 @@ namespace {
 
 using flatbuffers::Offset;
 
-/// Has one overload of `write` for each kind of field. Empty fields take no space in a message.
-class MessageWriter {
+class MessageWriter : public TableWriter<MessageWriter, LayoutOf> {
   /// Writes the table of the alternative that `content` holds, and passes the alternative's number
   /// in the schema and the table to `create`. Declared first, since its return type is deduced from
   /// its body.
@@ -25,21 +27,8 @@ class MessageWriter {
   }
 
  public:
-  template <typename Root>
-  std::vector<std::byte> finish(Offset<Root> root) {
-    return internal::finish(out_, root);
-  }
-
-  /// FlatBuffers requires the parts of a table before the table, so they are written while the
-  /// arguments of `Create` are evaluated.
-  template <typename Item>
-  Offset<TableOf<Item>> make_table(const Item& item) {
-    return std::apply(
-        [&](const auto&... members) {
-          return TableOf<Item>::Traits::Create(out_, write(members)...);
-        },
-        LayoutOf<Item>::of(item));
-  }
+  using TableWriter::make_table;
+  using TableWriter::write;
 
   Offset<wire::Entry> make_table(const Entry& entry) {
     return write_union<wire::EntryBodyTraits>(entry.body, [&](auto type, auto body) {
@@ -53,23 +42,9 @@ class MessageWriter {
     });
   }
 
- private:
   template <typename Item>
   Offset<TableOf<Item>> write(const Item& item) {
     return make_table(item);
-  }
-
-  template <typename Number>
-    requires std::is_arithmetic_v<Number> Number write(Number number) { return number; }
-
-  template <typename Enumeration>
-    requires std::is_enum_v<Enumeration> std::uint8_t write(Enumeration value) {
-      return static_cast<std::uint8_t>(value);
-    }
-
-  template <typename Period>
-  std::int64_t write(std::chrono::duration<std::int64_t, Period> time) {
-    return time.count();
   }
 
   std::int64_t write(const std::optional<CacheSlot>& slot) {
@@ -96,22 +71,6 @@ class MessageWriter {
   }
 
   VectorOffset<std::uint64_t> write(const CacheSlotSet& slots) { return write_list(slots.words()); }
-
-  VectorOffset<std::int32_t> write(const std::vector<int>& ranks) { return write_list(ranks); }
-
-  template <typename Item>
-  VectorOffset<Offset<TableOf<Item>>> write(const std::vector<Item>& items) {
-    std::vector<Offset<TableOf<Item>>> tables;
-    for (const Item& item : items) tables.push_back(make_table(item));
-    return write_list(tables);
-  }
-
-  template <typename Element>
-  VectorOffset<Element> write_list(const std::vector<Element>& elements) {
-    return elements.empty() ? 0 : out_.CreateVector(elements);
-  }
-
-  flatbuffers::FlatBufferBuilder out_{};
 };
 
 }  // namespace
