@@ -27,6 +27,9 @@ struct SocketAddress {
   std::uint16_t port = 0;  // in the host's byte order
   std::array<std::uint8_t, 16> bytes{};
 
+  /// Parses a numeric address without a port. The family of the result is AF_UNSPEC if the text is
+  /// none, such as a host name, which is not looked up.
+  [[nodiscard]] static SocketAddress parse(const std::string& text);
   /// The family of the result is AF_UNSPEC if `address` is neither IPv4 nor IPv6.
   [[nodiscard]] static SocketAddress from(const sockaddr* address);
   [[nodiscard]] SystemAddress to_system() const;

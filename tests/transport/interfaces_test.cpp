@@ -42,6 +42,13 @@ std::string refusal(const char* wanted) {
   return "accepted";
 }
 
+TEST(SocketAddressText, IsParsedIfItIsNumeric) {
+  EXPECT_EQ(SocketAddress::parse("10.1.0.7"), address("10.1.0.7"));
+  EXPECT_EQ(SocketAddress::parse("fd00::7"), address("fd00::7"));
+  for (const char* text : {"", "localhost", "10.1.0.7:80", "[fd00::7]", "fd00::7::"})
+    EXPECT_EQ(SocketAddress::parse(text).family, AF_UNSPEC) << text;
+}
+
 TEST(Interfaces, AllButLoopbackIfNothingIsWanted) {
   EXPECT_THAT(chosen(""), ElementsAre("10.1.0.7", "10.1.128.7", "192.168.5.1", "fd00:5::1"));
   EXPECT_TRUE(choose_addresses({{"lo", address("127.0.0.1")}}, "").empty());

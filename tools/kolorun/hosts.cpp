@@ -2,12 +2,10 @@
 #include "hosts.hpp"
 
 #include <fmt/format.h>
-#include <netdb.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <memory>
 #include <sstream>
 
 #include "options.hpp"
@@ -58,16 +56,6 @@ void add(std::vector<Host>& hosts, const Host& host) {
     same->slots += host.slots;
 }
 
-/// Parses a numeric address. The family is AF_UNSPEC if the text is a name.
-transport::SocketAddress address_of(const std::string& text) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(text.c_str(), nullptr, &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
-  return transport::SocketAddress::from(found->ai_addr);
-}
-
 }  // namespace
 
 std::vector<Host> parse_hosts(std::string_view text) {
@@ -110,12 +98,14 @@ std::vector<Host> read_hostfile(const std::string& path) {
   return hosts;
 }
 
-bool is_address(const std::string& name) { return address_of(name).family != AF_UNSPEC; }
+bool is_address(const std::string& name) {
+  return transport::SocketAddress::parse(name).family != AF_UNSPEC;
+}
 
 bool is_this_host(const std::string& name) {
   const std::string own = transport::host_name();
   if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
-  const transport::SocketAddress address = address_of(name);
+  const transport::SocketAddress address = transport::SocketAddress::parse(name);
   if (address.family == AF_UNSPEC) return false;
   return address.is_loopback() ||
          std::ranges::any_of(transport::list_interfaces(),
