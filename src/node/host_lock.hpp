@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock between the processes of a host.
+// A lock between the processes of a host, and the directory of their locks.
 #pragma once
 
 #include <fcntl.h>
@@ -20,6 +20,13 @@
 #include "node/not_inherited.hpp"
 
 namespace kolo::internal::node {
+
+/// The directory in which the processes of a host meet: /tmp, since Kolo leaves nothing in /dev/shm
+/// where that can be avoided, or /dev/shm where /tmp is not writable, as in containers whose file
+/// system is read-only.
+[[nodiscard]] inline const char* meeting_directory() {
+  return ::access("/tmp", W_OK) == 0 ? "/tmp" : "/dev/shm";
+}
 
 /// An flock on a file that only this user can open, since whoever can open it can keep the lock. If
 /// the file does not exist, it is made; if it belongs to another user or others can open it, the

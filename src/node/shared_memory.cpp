@@ -21,7 +21,6 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 #include "node/host_lock.hpp"
-#include "node/meeting_directory.hpp"
 #include "node/memory_limits.hpp"
 
 namespace kolo::internal::node {

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "node/meeting_directory.hpp"
+#include "node/host_lock.hpp"
 
 namespace kolo::internal::transport {
 namespace detail {
