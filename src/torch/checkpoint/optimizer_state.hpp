@@ -12,6 +12,7 @@
 #include <string>
 
 #include "kolo/state_dict.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 
@@ -44,8 +45,8 @@ void load_optimizer(const StateDict& state, ::torch::optim::Optimizer& optimizer
 
 /// The metadata entry of a state that has only the shards of one rank.
 constexpr const char* shard_place_entry = "kolo.shard";
-[[nodiscard]] inline std::string shard_place_text(int index, int ranks) {
-  return std::to_string(index + 1) + " of " + std::to_string(ranks);
+[[nodiscard]] inline std::string shard_place_text(ShardPosition position) {
+  return std::to_string(position.index + 1) + " of " + std::to_string(position.ranks);
 }
 
 /// Throws InvalidArgument unless a state's shards, `there`, are the same as `here`, those of the

@@ -251,10 +251,7 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   }
 }
 
-std::string ShardedReducer::place() const {
-  const ProcessSet& set = state_->options.process_set;
-  return state_->is_member ? shard_place_text(set.rank(), set.size()) : shard_place_text(0, 1);
-}
+std::string ShardedReducer::place() const { return shard_place_text(state_->position); }
 
 StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const {
   const ProcessSet& set = state_->options.process_set;
