@@ -9,7 +9,6 @@
 #include <atomic>
 #include <barrier>
 #include <filesystem>
-#include <functional>
 #include <latch>
 #include <random>
 #include <string>
@@ -17,77 +16,18 @@
 
 #include "../diagnostics/trace.hpp"
 #include "diagnostics/timeline.hpp"
+#include "engine_ranks.hpp"
 #include "kolo/error.hpp"
-#include "thread_links.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
+using test::error_of;
+using test::Ranks;
+using test::submit_sum;
+using test::wait;
 using testing::HasSubstr;
 using TimePoint = std::chrono::steady_clock::time_point;
-
-class Ranks {
- public:
-  explicit Ranks(int ranks, Settings settings = {.stall_warning = {}})
-      : world_(std::make_shared<test::ThreadWorld>(ranks)) {
-    settings.flight_recorder = 0;
-    Topology topology;
-    topology.size = topology.local_size = ranks;
-    topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
-    for (int rank = 0; rank < ranks; ++rank) {
-      topology.rank = topology.local_rank = rank;
-      engines_.push_back(std::make_shared<Engine>(
-          settings, 1, topology, std::make_unique<test::ThreadLinks>(world_, rank)));
-      engines_.back()->start();
-    }
-  }
-
-  [[nodiscard]] int messages() const { return world_->messages(); }
-  [[nodiscard]] test::ThreadWorld& world() { return *world_; }
-
-  /// Runs `body(engine)` for every rank, each on a thread, and then ends the sessions.
-  void run(const std::function<void(Engine&)>& body) {
-    std::vector<std::thread> threads;
-    for (const auto& engine : engines_) {
-      threads.emplace_back([&] {
-        body(*engine);
-        engine->shut_down(true, "");
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  std::shared_ptr<test::ThreadWorld> world_;
-  std::vector<std::shared_ptr<Engine>> engines_;
-};
-
-OperationPtr submit_sum(Engine& engine, const std::string& name, std::vector<double>& tensor,
-                        bool waits = false) {
-  Descriptor descriptor;
-  descriptor.type = OperationType::allreduce;
-  descriptor.tensors = {{DType::f64, Shape(tensor.size())}};
-  backend::BatchTensor member;
-  member.input = member.output = tensor.data();
-  member.dtype = DType::f64;
-  member.rows = static_cast<std::int64_t>(tensor.size());
-  return engine.submit({.name = name, .descriptor = descriptor, .members = {member}}, waits);
-}
-
-void wait(Engine& engine, const OperationPtr& operation) {
-  EXPECT_TRUE(engine.wait(*operation, TimePoint::max()));
-  if (operation->error()) std::rethrow_exception(operation->error());
-}
-
-/// The message that waiting for the operation throws.
-std::string error_of(Engine& engine, const OperationPtr& operation) {
-  try {
-    wait(engine, operation);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
 
 TEST(Engine, ThreadsOfAllRanksGetTheirOwnSums) {
   constexpr int ranks = 4;
@@ -197,23 +137,6 @@ TEST(Engine, ARankThatLeavesEndsAPlan) {
   });
 }
 
-int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-// The time that the working rank takes is many times as long as the warning's interval.
-TEST(Engine, ARankThatHasLeftReportsTheOthersOnce) {
-  testing::internal::CaptureStderr();
-  Ranks(2, {.stall_warning = std::chrono::milliseconds(5)}).run([](Engine& engine) {
-    if (engine.topology().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  });
-  const std::string log = testing::internal::GetCapturedStderr();
-  // The status of the working rank may change a few times, if the machine is busy.
-  EXPECT_LE(count_of(log, "still waits for other ranks to leave"), 10) << log;
-}
-
 TEST(Engine, OperationsThatNobodyWaitsForAreDrivenToo) {
   Ranks(3).run([&](Engine& engine) {
     std::vector<std::vector<double>> tensors(100, std::vector<double>(5, 1.0));
@@ -296,46 +219,6 @@ TEST(Engine, AWaitWithADeadlineEndsAndMayBeRepeated) {
   });
 }
 
-TEST(Engine, EveryWaitingThreadLearnsThatARankLeft) {
-  constexpr int leaver = 1;
-  Ranks(4).run([&](Engine& engine) {
-    if (engine.topology().rank == leaver) return engine.leave(false, "for the test");
-    std::vector<std::thread> threads;
-    for (int user = 0; user < 3; ++user) {
-      threads.emplace_back([&, user] {
-        std::vector<double> tensor(4);
-        const std::string message =
-            error_of(engine, submit_sum(engine, "user" + std::to_string(user), tensor, true));
-        EXPECT_THAT(message, HasSubstr("rank 1 left the session: for the test"));
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  });
-}
-
-TEST(Engine, AnOperationPendingAtShutdownIsAnswered) {
-  std::vector<OperationPtr> operations(2);
-  std::vector<double> tensor(4);
-  Ranks(2).run([&](Engine& engine) {
-    if (engine.topology().rank == 1) operations[1] = submit_sum(engine, "alone", tensor);
-  });
-  ASSERT_TRUE(operations[1]->done());
-  EXPECT_TRUE(operations[1]->error());
-}
-
-TEST(Engine, AStallEndsWaitsOnAllRanks) {
-  Ranks(3, {.stall_warning = {}, .stall_shutdown = std::chrono::milliseconds(200)})
-      .run([&](Engine& engine) {
-        // Rank 2 waits for another name than the others: none of it can ever complete.
-        std::vector<double> tensor(4);
-        const bool odd = engine.topology().rank == 2;
-        const std::string message =
-            error_of(engine, submit_sum(engine, odd ? "odd" : "even", tensor, true));
-        EXPECT_THAT(message, testing::AnyOf(HasSubstr("not submitted by rank"),
-                                            HasSubstr("the session was ended because rank")));
-      });
-}
-
 /// The first batch's callback submits the second operation. With one rank, the first is done in the
 /// same pass, so the second begins in the pass in which its thread hands the bell over.
 TEST(Engine, OtherThreadsMayCallItWhileItCallsTheProgram) {
@@ -364,49 +247,6 @@ TEST(Engine, NoTimelineStartsInASessionThatThisRankHasLeft) {
   Ranks(1).run([](Engine& engine) {
     engine.leave(true, "");
     EXPECT_THROW(engine.start_timeline(nullptr), ShutDown);
-  });
-}
-
-TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {
-  Ranks ranks(3);
-  ranks.world().break_backend(1);
-  ranks.run([&](Engine& engine) {
-    std::vector<double> tensor(4);
-    const OperationPtr operation = submit_sum(engine, "gradient", tensor, true);
-    try {
-      wait(engine, operation);
-      // It may have been reduced before the others learned of it.
-      EXPECT_NE(engine.topology().rank, 1);
-      wait(engine, submit_sum(engine, "gradient", tensor, true));
-      ADD_FAILURE() << "nobody told rank " << engine.topology().rank;
-    } catch (const Error& error) {
-      const bool broken = engine.topology().rank == 1;
-      EXPECT_EQ(dynamic_cast<const BackendError*>(&error) != nullptr, broken) << error.what();
-      EXPECT_EQ(dynamic_cast<const PeerLeft*>(&error) != nullptr, !broken) << error.what();
-      EXPECT_EQ(error.tensor(), "gradient");
-      EXPECT_EQ(error.ranks(), std::vector<int>{1});
-      EXPECT_THAT(error.what(), HasSubstr("allreduce \"gradient\""));
-      EXPECT_THAT(error.what(), HasSubstr("the cable is cut"));
-    }
-  });
-}
-
-TEST(Engine, AnErrorWhileABatchIsPreparedNamesItToo) {
-  Ranks ranks(2);
-  ranks.world().break_preparation(1);
-  ranks.run([&](Engine& engine) {
-    std::vector<double> tensor(4);
-    std::string message;
-    // Rank 1 prepares a batch as soon as it waits for rank 0 in a plan.
-    while (message.empty()) {
-      if (engine.topology().rank == 0)
-        for (int i = 0; i < 20; ++i) std::this_thread::yield();
-      if (const std::string error = error_of(engine, submit_sum(engine, "gradient", tensor, true));
-          error != "none")
-        message = error;
-    }
-    EXPECT_THAT(message, HasSubstr("(allreduce \"gradient\""));
-    EXPECT_THAT(message, HasSubstr("the cable is cut"));
   });
 }
 
