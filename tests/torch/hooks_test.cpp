@@ -29,16 +29,24 @@ class HooksTest : public TorchTest {
   Tensor late_ = parameter({1.0});
 };
 
+// Two optimizers of one parameter each: the first with a hook, the second with another or none.
+struct TwoOptimizers {
+  explicit TwoOptimizers(bool both_have_hooks)
+      : first(optim::SGD({a}, 1.0), {.hook = std::make_shared<HalvesHook>()}),
+        second(optim::SGD({b}, 1.0),
+               {.hook = both_have_hooks ? int8({.min_elements = 1}) : nullptr}) {}
+
+  Tensor a = parameter({1.0});
+  Tensor b = parameter({1.0});
+  DistributedOptimizer<optim::SGD> first;
+  DistributedOptimizer<optim::SGD> second;
+};
+
 // Hooks submit operations while the passes of both end.
 TEST_F(HooksTest, OptimizersOfOneBackwardMayEndInAnyOrder) {
   for (const int hooks : {1, 2}) {
-    Tensor a = parameter({1.0});
-    Tensor b = parameter({1.0});
-    DistributedOptimizerOptions options;
-    options.hook = std::make_shared<HalvesHook>();
-    DistributedOptimizer first(optim::SGD({a}, 1.0), options);
-    options.hook = hooks > 1 ? int8({.min_elements = 1}) : nullptr;
-    DistributedOptimizer second(optim::SGD({b}, 1.0), options);
+    TwoOptimizers both(hooks > 1);
+    auto& [a, b, first, second] = both;
     for (int step = 0; step < 5; ++step) {
       first.zero_grad();
       second.zero_grad();
@@ -57,13 +65,8 @@ TEST_F(HooksTest, ARankWithoutAPassStepsTheOptimizersOneByOne) {
   if (size() == 1) GTEST_SKIP() << "one rank has no hook";
   constexpr int steps = 4;
   for (const int hooks : {1, 2}) {
-    Tensor a = parameter({1.0});
-    Tensor b = parameter({1.0});
-    DistributedOptimizerOptions options;
-    options.hook = std::make_shared<HalvesHook>();
-    DistributedOptimizer first(optim::SGD({a}, 1.0), options);
-    options.hook = hooks > 1 ? int8({.min_elements = 1}) : nullptr;
-    DistributedOptimizer second(optim::SGD({b}, 1.0), options);
+    TwoOptimizers both(hooks > 1);
+    auto& [a, b, first, second] = both;
     for (int step = 0; step < steps; ++step) {
       first.zero_grad();
       second.zero_grad();
