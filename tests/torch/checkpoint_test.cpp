@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of training as the parts of a checkpoint.
+// The state of modules, and of training, as the parts of a checkpoint and as safetensors files.
+#include "adam_training.hpp"
 #include "support.hpp"
 
-#include <algorithm>
 #include <optional>
-#include <sstream>
-#include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
 
@@ -13,7 +11,6 @@ namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
-namespace optim = ::torch::optim;
 using testing::HasSubstr;
 
 class CheckpointTest : public TorchTest {
@@ -29,35 +26,9 @@ class CheckpointTest : public TorchTest {
   std::optional<ScratchDirectory> directory_;
 };
 
-// A model with buffers and dropout, an optimizer with state, and random data on each rank.
-struct Training {
-  Training()
-      : model(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::Dropout(0.5), nn::Linear(8, 1)),
-        optimizer(optim::Adam(model->parameters(), optim::AdamOptions(0.05)),
-                  model->named_parameters()) {}
-
-  void steps(int count) {
-    for (; count > 0; --count) {
-      optimizer.zero_grad();
-      const ::torch::Tensor input = ::torch::randn({6, 4});
-      model->forward(input).square().mean().backward();
-      optimizer.step();
-    }
-  }
-
-  nn::Sequential model;
-  DistributedOptimizer<optim::Adam> optimizer;
-};
-
-void expect_same_bits(const std::vector<::torch::Tensor>& a,
-                      const std::vector<::torch::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i])) << i;
-}
-
 TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
   ::torch::manual_seed(17 + static_cast<unsigned>(rank()));
-  Training whole;
+  AdamTraining whole;
   broadcast_parameters(*whole.model, 0);
   Checkpointer checkpoints({.directory = directory()});
   whole.steps(3);
@@ -66,7 +37,7 @@ TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
   whole.steps(4);
 
   ::torch::manual_seed(99);
-  Training resumed;
+  AdamTraining resumed;
   set_learning_rate(resumed.optimizer, 123.0);
   resumed.steps(2);
   const std::optional<Checkpoint> found = checkpoints.load_latest();
@@ -103,7 +74,7 @@ TEST_F(CheckpointTest, TensorsComeBack) {
 }
 
 TEST_F(CheckpointTest, BytesOfSomethingElseAreRefused) {
-  Training training;
+  AdamTraining training;
   const auto error = error_of<InvalidArgument>([&] { load_state(*training.model, "no archive"); });
   EXPECT_THAT(error.what(), HasSubstr("cannot be loaded as this module"));
   error_of<InvalidArgument>([&] { load_state(training.optimizer, ""); });
@@ -125,7 +96,7 @@ TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
 }
 
 TEST_F(CheckpointTest, FilesHaveTheNamesOfPyTorch) {
-  Training training;
+  AdamTraining training;
   training.steps(3);
   Checkpointer checkpoints({.directory = directory()});
   const auto path = checkpoints.save(
@@ -238,176 +209,6 @@ TEST_F(CheckpointTest, AFileMayHoldOneNameOfATiedWeight) {
   Tied loaded;
   const auto error = error_of<InvalidArgument>([&] { load_safetensors(path, loaded); });
   EXPECT_THAT(error.what(), HasSubstr("'embedding', 'head'"));
-}
-
-/// Its examples are their own indices.
-struct Numbers : ::torch::data::Dataset<Numbers> {
-  ::torch::data::Example<> get(std::size_t index) override {
-    return {::torch::full({}, static_cast<std::int64_t>(index)), ::torch::zeros({})};
-  }
-  kolo::detail::OptionalSize size() const override { return 24; }
-};
-
-auto numbers_loader(const DataLoaderSampler& sampler, std::size_t workers) {
-  return ::torch::data::make_data_loader(Numbers().map(::torch::data::transforms::Stack<>()),
-                                         sampler,
-                                         ::torch::data::DataLoaderOptions(2).workers(workers));
-}
-
-template <typename Loader>
-std::vector<std::int64_t> numbers_of(Loader& loader, DataLoaderSampler& sampler, int max_batches) {
-  std::vector<std::int64_t> numbers;
-  for (const auto& batch : loader) {
-    for (std::int64_t i = 0; i < batch.data.size(0); ++i)
-      numbers.push_back(batch.data[i].template item<std::int64_t>());
-    sampler.advance(2);
-    if (--max_batches == 0) break;
-  }
-  return numbers;
-}
-
-TEST_F(CheckpointTest, ADataLoaderOfLibTorchTakesASampler) {
-  for (const std::size_t workers : {0U, 2U}) {
-    DataLoaderSampler sampler({.examples = 24, .seed = 3});
-    const DistributedSampler reference({.examples = 24, .seed = 3});
-    const auto loader = numbers_loader(sampler, workers);
-    for (int epoch = 0; epoch < 3; ++epoch) {
-      sampler.set_epoch(epoch);
-      EXPECT_EQ(numbers_of(*loader, sampler, 100), reference.indices(epoch));
-    }
-  }
-  EXPECT_NE(DistributedSampler({.examples = 24}).indices(0),
-            DistributedSampler({.examples = 24}).indices(1));
-  DataLoaderSampler sampler({.examples = 24});
-  EXPECT_THROW(sampler.reset(23), InvalidArgument);
-}
-
-TEST_F(CheckpointTest, ADataLoaderResumesWithinAnEpoch) {
-  DataLoaderSampler whole({.examples = 24, .seed = 3});
-  const auto loader = numbers_loader(whole, 0);
-  whole.set_epoch(2);
-  std::vector<std::int64_t> numbers = numbers_of(*loader, whole, 2);
-  const std::string saved = whole.state();
-
-  DataLoaderSampler resumed({.examples = 24, .seed = 99});
-  const auto again = numbers_loader(resumed, 0);
-  resumed.load_state(saved);
-  EXPECT_EQ(resumed.epoch(), 2);
-  const std::vector<std::int64_t> rest = numbers_of(*again, resumed, 100);
-  numbers.insert(numbers.end(), rest.begin(), rest.end());
-  EXPECT_EQ(numbers, DistributedSampler({.examples = 24, .seed = 3}).indices(2));
-
-  std::stringstream archive;
-  ::torch::serialize::OutputArchive written;
-  whole.save(written);
-  written.save_to(archive);
-  ::torch::serialize::InputArchive read;
-  read.load_from(archive);
-  DataLoaderSampler copy({.examples = 24});
-  copy.load(read);
-  EXPECT_EQ(copy.state(), whole.state());
-}
-
-template <typename Optimizer, typename Options>
-void expect_resumed(const Options& options, bool named = true) {
-  SCOPED_TRACE(typeid(Optimizer).name());
-  const auto train = [](nn::Linear& model, Optimizer& optimizer) {
-    for (int step = 0; step < 3; ++step) {
-      optimizer.zero_grad();
-      const auto loss = [&] {
-        optimizer.zero_grad();
-        const ::torch::Tensor result = model->forward(::torch::ones({2, 3})).square().sum();
-        result.backward();
-        return result;
-      };
-      optimizer.step(loss);
-    }
-  };
-  nn::Linear whole(3, 2), resumed(3, 2);
-  Optimizer first(whole->parameters(), options);
-  train(whole, first);
-  const StateDict model = state(*whole), saved = state(first);
-  EXPECT_EQ(saved.metadata.contains("class"), named);
-  train(whole, first);
-
-  Optimizer second(resumed->parameters(), Options(77.0));
-  train(resumed, second);
-  load_state(*resumed, model);
-  load_state(second, saved);
-  if (named) {
-    EXPECT_EQ(state(second), saved);
-  }
-  train(resumed, second);
-  expect_same_bits(whole->parameters(), resumed->parameters());
-}
-
-// An optimizer with state of its own, of which Adam knows nothing.
-struct OwnAdam : optim::Adam {
-  using optim::Adam::Adam;
-};
-
-TEST_F(CheckpointTest, EveryOptimizerComesBack) {
-  expect_resumed<optim::SGD>(optim::SGDOptions(0.01));
-  expect_resumed<optim::SGD>(optim::SGDOptions(0.01).momentum(0.9).nesterov(true));
-  expect_resumed<optim::Adam>(optim::AdamOptions(0.01).amsgrad(true).betas({0.5, 0.75}));
-  expect_resumed<optim::AdamW>(optim::AdamWOptions(0.01).weight_decay(0.25));
-  expect_resumed<optim::RMSprop>(optim::RMSpropOptions(0.01).centered(true).momentum(0.5));
-  expect_resumed<optim::Adagrad>(optim::AdagradOptions(0.01).lr_decay(0.5));
-  expect_resumed<OwnAdam>(optim::AdamOptions(0.01), false);
-}
-
-TEST_F(CheckpointTest, AnotherOptimizersStateIsRefusedAndChangesNothing) {
-  ::torch::manual_seed(1);
-  Training training;
-  training.steps(2);
-  const StateDict before = state(training.optimizer);
-  const auto refused = [&](const ::torch::optim::Optimizer& other, const std::string& why) {
-    const auto error =
-        error_of<InvalidArgument>([&] { load_state(training.optimizer, state(other)); });
-    EXPECT_THAT(error.what(), HasSubstr("cannot be loaded as this optimizer's"));
-    EXPECT_THAT(error.what(), HasSubstr(why));
-    EXPECT_EQ(state(training.optimizer), before);
-  };
-  nn::Linear small(1, 1);
-  refused(optim::SGD(training.model->parameters(), 0.1), "of the class 'SGD', not of Adam");
-  refused(optim::Adam(small->parameters()), "group 0 has 2 parameters in it and 6 here");
-  std::vector<::torch::Tensor> reversed = training.model->parameters();
-  std::reverse(reversed.begin(), reversed.end());
-  optim::Adam other(reversed, optim::AdamOptions(0.5));
-  other.step();
-  refused(other, "'state.0.exp_avg' is f32 [1], its parameter f32 [8, 4]");
-}
-
-TEST_F(CheckpointTest, StateThatLacksATensorIsRefused) {
-  ::torch::manual_seed(1);
-  Training training;
-  training.steps(1);
-  const StateDict before = state(training.optimizer);
-  StateDict changed = before;
-  EXPECT_EQ(changed.tensors.erase("state.1.exp_avg_sq"), 1);
-  const auto error = error_of<InvalidArgument>([&] { load_state(training.optimizer, changed); });
-  EXPECT_THAT(error.what(), HasSubstr("it lacks 'state.1.exp_avg_sq'"));
-  EXPECT_EQ(state(training.optimizer), before);
-}
-
-TEST_F(CheckpointTest, LbfgsCanBeSavedOnceLibTorchCanOrSaysWhy) {
-  ::torch::Tensor weight = ::torch::ones({2}, ::torch::requires_grad());
-  optim::LBFGS optimizer({weight}, optim::LBFGSOptions(0.1).max_iter(1).history_size(3));
-  for (int step = 0; step < 6; ++step) {
-    optimizer.step([&] {
-      optimizer.zero_grad();
-      ::torch::Tensor loss = (weight * weight * ::torch::arange(1, 3)).sum();
-      loss.backward();
-      return loss;
-    });
-    try {
-      optim::LBFGS loaded({weight}, optim::LBFGSOptions(0.1).max_iter(1).history_size(3));
-      load_state(loaded, state(optimizer));
-    } catch (const InvalidArgument& error) {
-      EXPECT_THAT(error.what(), HasSubstr("LibTorch cannot save the state of this optimizer now"));
-      EXPECT_LT(step, 4);
-    }
-  }
 }
 
 TEST_F(CheckpointTest, ATensorThatSafetensorsLackMakesAnArchive) {

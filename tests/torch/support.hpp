@@ -62,6 +62,12 @@ inline bool same_bits(const ::torch::Tensor& a, const ::torch::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
 }
 
+inline void expect_same_bits(const std::vector<::torch::Tensor>& a,
+                             const std::vector<::torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i])) << i;
+}
+
 // The concatenation of all tensors' elements.
 inline ::torch::Tensor flat(const std::vector<::torch::Tensor>& tensors) {
   std::vector<::torch::Tensor> pieces;

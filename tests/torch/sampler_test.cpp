@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samplers in the data loaders of LibTorch.
+#include "support.hpp"
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kolo::internal::testing_support {
+namespace {
+
+class DataLoaderSamplerTest : public TorchTest {};
+
+/// Its examples are their own indices.
+struct Numbers : ::torch::data::Dataset<Numbers> {
+  ::torch::data::Example<> get(std::size_t index) override {
+    return {::torch::full({}, static_cast<std::int64_t>(index)), ::torch::zeros({})};
+  }
+  kolo::detail::OptionalSize size() const override { return 24; }
+};
+
+auto numbers_loader(const DataLoaderSampler& sampler, std::size_t workers) {
+  return ::torch::data::make_data_loader(Numbers().map(::torch::data::transforms::Stack<>()),
+                                         sampler,
+                                         ::torch::data::DataLoaderOptions(2).workers(workers));
+}
+
+template <typename Loader>
+std::vector<std::int64_t> numbers_of(Loader& loader, DataLoaderSampler& sampler, int max_batches) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& batch : loader) {
+    for (std::int64_t i = 0; i < batch.data.size(0); ++i)
+      numbers.push_back(batch.data[i].template item<std::int64_t>());
+    sampler.advance(2);
+    if (--max_batches == 0) break;
+  }
+  return numbers;
+}
+
+TEST_F(DataLoaderSamplerTest, GivesALoaderTheSharesOfARank) {
+  for (const std::size_t workers : {0U, 2U}) {
+    DataLoaderSampler sampler({.examples = 24, .seed = 3});
+    const DistributedSampler reference({.examples = 24, .seed = 3});
+    const auto loader = numbers_loader(sampler, workers);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      sampler.set_epoch(epoch);
+      EXPECT_EQ(numbers_of(*loader, sampler, 100), reference.indices(epoch));
+    }
+  }
+  EXPECT_NE(DistributedSampler({.examples = 24}).indices(0),
+            DistributedSampler({.examples = 24}).indices(1));
+  DataLoaderSampler sampler({.examples = 24});
+  EXPECT_THROW(sampler.reset(23), InvalidArgument);
+}
+
+TEST_F(DataLoaderSamplerTest, ResumesALoaderWithinAnEpoch) {
+  DataLoaderSampler whole({.examples = 24, .seed = 3});
+  const auto loader = numbers_loader(whole, 0);
+  whole.set_epoch(2);
+  std::vector<std::int64_t> numbers = numbers_of(*loader, whole, 2);
+  const std::string saved = whole.state();
+
+  DataLoaderSampler resumed({.examples = 24, .seed = 99});
+  const auto again = numbers_loader(resumed, 0);
+  resumed.load_state(saved);
+  EXPECT_EQ(resumed.epoch(), 2);
+  const std::vector<std::int64_t> rest = numbers_of(*again, resumed, 100);
+  numbers.insert(numbers.end(), rest.begin(), rest.end());
+  EXPECT_EQ(numbers, DistributedSampler({.examples = 24, .seed = 3}).indices(2));
+
+  std::stringstream archive;
+  ::torch::serialize::OutputArchive written;
+  whole.save(written);
+  written.save_to(archive);
+  ::torch::serialize::InputArchive read;
+  read.load_from(archive);
+  DataLoaderSampler copy({.examples = 24});
+  copy.load(read);
+  EXPECT_EQ(copy.state(), whole.state());
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
