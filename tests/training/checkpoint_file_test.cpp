@@ -247,6 +247,18 @@ TEST_F(CheckpointFile, ThatIsNotThereIsMissing) {
   EXPECT_EQ(error_of(directory_.path()).fault(), CheckpointFault::io);
 }
 
+TEST_F(CheckpointFile, WithReceivedPartsOfAWrongChecksumIsNotWritten) {
+  const StateDict with_checksum({{"random.", steps_}}, {{std::string(data_checksum_key), ""}});
+  std::vector<std::string> received = encoded();
+  received[2] = to_safetensors(with_checksum);
+  write_checkpoint(path_, {.step = 1}, parts_, received);
+  const std::string before = bytes_of(path_);
+  received[2].back() ^= 1;
+  EXPECT_THROW(write_checkpoint(path_, {.step = 2}, parts_, received), SafetensorsFault);
+  EXPECT_EQ(bytes_of(path_), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
+}
+
 TEST_F(CheckpointFile, AFailedWriteLeavesTheOldFileAndNothingElse) {
   write({.step = 1, .metric = 0.5});
   const std::string before = bytes_of(path_);

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "kolo/error.hpp"
-#include "kolo/training/checkpoint.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
 #include "training/checkpoint/safetensors.hpp"
@@ -285,6 +284,35 @@ TEST_F(SafetensorsFile, CutAnywhereIsRefused) {
     put(whole.substr(0, length));
     ASSERT_EQ(load_error().fault(), CheckpointFault::truncated) << length;
   }
+}
+
+TEST_F(SafetensorsFile, InMemoryIsViewedWithoutACopy) {
+  const std::string bytes = to_safetensors(
+      StateDict({{"a", weight_}, {"b", {weight_.data(), Shape{3, 2}}}}, {{"key", "text"}}));
+  const StateViews views = view_safetensors(bytes);
+  EXPECT_EQ(StateDict(views.tensors, views.metadata), from_safetensors(bytes));
+  EXPECT_THAT(names_of(views.tensors), ElementsAre("a", "b"));
+  const char* const data = bytes.data() + bytes.size() - 2 * weight_.size() * sizeof(float);
+  EXPECT_EQ(views.tensors.at("a").data(), data);
+  EXPECT_EQ(views.tensors.at("b").data(), data + weight_.size() * sizeof(float));
+  EXPECT_TRUE(view_safetensors(to_safetensors({})).tensors.empty());
+}
+
+TEST_F(SafetensorsFile, InMemoryIsVerifiedByItsChecksum) {
+  std::string bytes =
+      to_safetensors(StateDict({{"a", weight_}}, {{std::string(data_checksum_key), ""}}));
+  EXPECT_EQ(view_safetensors(bytes).tensors.size(), 1U);
+  for (const std::size_t bit : {0U, 7U}) {
+    std::string damaged = bytes;
+    damaged.back() = static_cast<char>(damaged.back() ^ (1 << bit));
+    const auto fault = error_of<SafetensorsFault>([&] { (void)view_safetensors(damaged); });
+    EXPECT_EQ(fault.fault(), CheckpointFault::corrupt);
+    EXPECT_THAT(fault.what(), HasSubstr("the checksum of its data is wrong"));
+    EXPECT_THROW((void)from_safetensors(damaged), InvalidArgument);
+  }
+  bytes.pop_back();
+  EXPECT_EQ(error_of<SafetensorsFault>([&] { (void)view_safetensors(bytes); }).fault(),
+            CheckpointFault::truncated);
 }
 
 class SafetensorsSet : public SafetensorsFile {
