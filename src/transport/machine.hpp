@@ -3,15 +3,19 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <system_error>
 
 #include "node/host_lock.hpp"
 
@@ -25,14 +29,32 @@ namespace detail {
   return fmt::format("{} {}", space.st_dev, space.st_ino);
 }
 
-/// Identifies the running kernel by its boot ID, together with the network namespace; none if
-/// either is hidden from this process.
+/// The hardware addresses of the machine's network devices. They differ between virtual machines
+/// that were resumed from one snapshot, which have the same boot ID. Devices that are no hardware,
+/// such as those of containers, are left out, since they come and go.
+[[nodiscard]] inline std::string hardware_addresses(
+    const std::filesystem::path& devices = "/sys/class/net") {
+  std::set<std::string> addresses;
+  std::error_code hidden;  // from this process
+  for (std::filesystem::directory_iterator device(devices, hidden), end; !hidden && device != end;
+       device.increment(hidden)) {
+    std::string address;
+    std::ifstream file(device->path() / "address");
+    std::error_code absent;
+    if (std::filesystem::exists(device->path() / "device", absent) && std::getline(file, address))
+      addresses.insert(address);
+  }
+  return fmt::format("{}", fmt::join(addresses, " "));
+}
+
+/// Identifies the running kernel by its boot ID and hardware, together with the network namespace;
+/// none if either is hidden from this process.
 [[nodiscard]] inline std::optional<std::string> name_of_network() {
   std::string boot;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   const auto space = identity_of("/proc/self/ns/net");
   if (!std::getline(file, boot) || !space) return std::nullopt;
-  return boot + " " + *space;
+  return boot + " " + hardware_addresses() + " " + *space;
 }
 
 }  // namespace detail
