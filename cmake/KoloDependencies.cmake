@@ -28,6 +28,7 @@ find_package(hwy 1.0.3 REQUIRED)
 find_package(ZLIB 1.2.9 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(KOLO_HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
+pkg_check_modules(KOLO_SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 find_package(nlohmann_json 3.11 REQUIRED)  # headers only
 
 # Packages that the library itself does not need. Parts that lack one are left out: see

@@ -38,7 +38,7 @@ if(NOT BUILD_SHARED_LIBS)
   if(KOLO_HAVE_CUDA)
     string(APPEND kolo_pc_libraries " $<TARGET_FILE:CUDA::cudart_static> -ldl -lrt")
   endif()
-  set(kolo_pc_packages "spdlog, fmt, libhwy, zlib")
+  set(kolo_pc_packages "spdlog, fmt, libhwy, zlib, libsodium")
 endif()
 kolo_pkg_config(kolo kolo_development)
 

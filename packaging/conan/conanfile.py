@@ -47,10 +47,10 @@ class KoloConan(ConanFile):
     def system_requirements(self):
         Apt(self).install(["libopenmpi-dev", "openmpi-bin", "flatbuffers-compiler", "libflatbuffers-dev",
                            "libspdlog-dev", "libfmt-dev", "libhwy-dev", "zlib1g-dev", "libfabric-dev",
-                           "libhwloc-dev", "pkg-config", "nlohmann-json3-dev"], check=True)
+                           "libhwloc-dev", "libsodium-dev", "pkg-config", "nlohmann-json3-dev"], check=True)
         Dnf(self).install(["openmpi-devel", "flatbuffers-compiler", "flatbuffers-devel", "spdlog-devel",
                            "fmt-devel", "highway-devel", "zlib-devel", "libfabric-devel", "hwloc-devel",
-                           "pkgconf-pkg-config", "json-devel"], check=True)
+                           "libsodium-devel", "pkgconf-pkg-config", "json-devel"], check=True)
         if self.options.with_torch:
             Apt(self).install(["libtorch-dev", "libopenblas0-pthread"], check=True)
         if self.options.with_tools:

@@ -27,6 +27,7 @@ class Kolo(CMakePackage, CudaPackage):
     depends_on("spdlog@1.10: +shared fmt_external=True")
     depends_on("highway@1.0.3:")
     depends_on("hwloc@2.9:")
+    depends_on("libsodium@1.0.18:")
     depends_on("libfabric@1.17:")
     depends_on("zlib-api")
     depends_on("flatbuffers@2:", type="build")

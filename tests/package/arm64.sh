@@ -43,7 +43,8 @@ say "Packages"
 dpkg --print-foreign-architectures | grep -qx arm64 || dpkg --add-architecture arm64
 packages=(crossbuild-essential-arm64 cmake ninja-build ccache flatbuffers-compiler qemu-user pkg-config nlohmann-json3-dev
   libcli11-dev libopenmpi-dev:arm64 libflatbuffers-dev:arm64 libspdlog-dev:arm64 libfmt-dev:arm64
-  libhwy-dev:arm64 zlib1g-dev:arm64 libhwloc-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64)
+  libhwy-dev:arm64 zlib1g-dev:arm64 libhwloc-dev:arm64 libsodium-dev:arm64
+  libgtest-dev:arm64 libgmock-dev:arm64)
 if ! dpkg-query -W "${packages[@]}" >/dev/null 2>&1; then
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" >/root/packages.log 2>&1 ||
