@@ -40,8 +40,8 @@ class FabricListener {
   [[nodiscard]] virtual std::vector<transport::SocketAddress> addresses() const = 0;
 
   /// All ranks call this at the same time, and only once. `addresses` has, for each rank, where it
-  /// listens, the best address first. A rank calls all lower ranks. Call and answer prove knowledge
-  /// of the secret, so that no stranger connects or is mistaken for a rank. `while_waiting` is
+  /// listens, the best address first. A rank calls all lower ranks. Both sides prove that they know
+  /// the secret, so that no stranger connects or is mistaken for a rank. `while_waiting` is
   /// called every few milliseconds and may throw. Throws BackendError that lists the missing ranks.
   [[nodiscard]] virtual std::unique_ptr<Messenger> connect(
       const std::vector<std::vector<transport::SocketAddress>>& addresses,

@@ -166,10 +166,9 @@ bool read_event(fid_eq& events, FabricEvent& event) {
   const auto& entry = *reinterpret_cast<const fi_eq_cm_entry*>(buffer.data());
   event.object = entry.fid;
   if (event.kind == FI_CONNREQ) event.info.reset(entry.info);
-  if (static_cast<std::size_t>(bytes) >= sizeof entry + transport::data_handshake_bytes) {
-    const auto* const data = reinterpret_cast<const std::byte*>(entry.data);
-    event.handshake.assign(data, data + transport::data_handshake_bytes);
-  }
+  const auto* const data = reinterpret_cast<const std::byte*>(entry.data);
+  if (static_cast<std::size_t>(bytes) > sizeof entry)
+    event.handshake.assign(data, data + (static_cast<std::size_t>(bytes) - sizeof entry));
   return true;
 }
 

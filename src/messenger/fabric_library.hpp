@@ -108,9 +108,10 @@ struct FabricDomain {
 struct FabricEvent {
   std::uint32_t kind = 0;
   fid* object = nullptr;
-  Info info{};                         // describes a call
-  std::vector<std::byte> handshake{};  // the other side's message, if there is one
-  std::string error{};                 // the object has failed
+  Info info{};  // describes a call
+  // The other side's message of the handshake, maybe with zeros behind it; empty if there is none.
+  std::vector<std::byte> handshake{};
+  std::string error{};  // the object has failed
 };
 
 /// Returns false if the queue is empty.

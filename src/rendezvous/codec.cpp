@@ -19,11 +19,9 @@ namespace kolo::internal::rendezvous {
 // a field. Only the return types are used, so the overloads are never defined.
 
 auto layout_of(const Hello*)
-    -> Fields<wire::Hello, &Hello::nonce, &Hello::role, &Hello::process, &Hello::host,
-              &Hello::machine, &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version,
-              &Hello::job>;
-auto layout_of(const Proof*) -> Fields<wire::Proof, &Proof::proof>;
-auto layout_of(const Challenge*) -> Fields<wire::Challenge, &Challenge::nonce, &Challenge::proof>;
+    -> Fields<wire::Hello, &Hello::role, &Hello::process, &Hello::host, &Hello::machine,
+              &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version, &Hello::job>;
+auto layout_of(const HandshakeStep*) -> Fields<wire::HandshakeStep, &HandshakeStep::bytes>;
 auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
 auto layout_of(const Contribution*) -> Fields<wire::Contribution, &Contribution::generation,
                                               &Contribution::sequence, &Contribution::payload>;
@@ -95,7 +93,6 @@ class RendezvousWriter : public TableWriter<RendezvousWriter, LayoutOf> {
 class RendezvousChecks {
  public:
   static void check(const Hello& hello) {
-    require(hello.nonce.size() == nonce_bytes, "a hello without a nonce");
     require_name(hello.host);
     require_name(hello.machine);
     require_name(hello.version);
@@ -103,12 +100,9 @@ class RendezvousChecks {
     require(hello.wanted_rank >= -1 && hello.wanted_rank < max_ranks, "a rank that no job has");
     require(hello.slots >= 0 && hello.slots <= max_ranks, "slots that no host has");
   }
-  static void check(const Proof& proof) {
-    require(proof.proof.size() == proof_bytes, "a proof of another length");
-  }
-  static void check(const Challenge& challenge) {
-    require(challenge.nonce.size() == nonce_bytes, "a challenge without a nonce");
-    require(challenge.proof.size() == proof_bytes, "a proof of another length");
+  static void check(const HandshakeStep& step) {
+    require(!step.bytes.empty() && step.bytes.size() <= transport::Handshake::max_bytes,
+            "a step of another handshake");
   }
   static void check(const Contribution& part) {
     require(part.payload.size() <= max_payload, "a payload beyond all bounds");

@@ -26,8 +26,6 @@ using ProcessId = std::uint64_t;
 using GenerationNumber = std::uint64_t;
 
 using transport::Secret;
-inline constexpr std::size_t nonce_bytes = 32;
-inline constexpr std::size_t proof_bytes = 32;
 
 // Bounds on the data that is read from a connection, in bytes.
 inline constexpr std::size_t max_text = 4096;         // a reason; senders truncate longer ones
@@ -39,11 +37,20 @@ inline constexpr int max_ranks = 1 << 16;             // ranks in a generation; 
 
 enum class Role : std::uint8_t { process, agent, last = agent };
 
+// ---- from both sides ----
+
+/// A message of the handshake, with which a connection begins. All later messages have tags.
+struct HandshakeStep {
+  Bytes bytes{};
+
+  friend bool operator==(const HandshakeStep&, const HandshakeStep&) = default;
+};
+
 // ---- from processes ----
 
-/// The first message of a process or an agent.
+/// Who a process or an agent is: its first message after the handshake, since it may describe the
+/// job.
 struct Hello {
-  Bytes nonce{};
   Role role{};
   // For a process: the number under which an agent has started it; 0 without an agent. For an
   // agent: a number that stays the same when the agent reconnects; 0 if it never reconnects.
@@ -58,13 +65,6 @@ struct Hello {
   std::string job{};              // only for an agent: the job that it belongs to; "": any job
 
   friend bool operator==(const Hello&, const Hello&) = default;
-};
-
-/// The answer to a challenge: proves that the process or agent knows the secret.
-struct Proof {
-  Bytes proof{};
-
-  friend bool operator==(const Proof&, const Proof&) = default;
 };
 
 /// The process is ready for the next generation.
@@ -151,15 +151,7 @@ struct Keepalive {
 
 // ---- from the server ----
 
-/// The answer to a hello: proves that the server knows the secret.
-struct Challenge {
-  Bytes nonce{};
-  Bytes proof{};
-
-  friend bool operator==(const Challenge&, const Challenge&) = default;
-};
-
-/// The answer to a valid proof: admits the process or agent.
+/// The answer to a hello: admits the process or agent.
 struct Welcome {
   std::chrono::nanoseconds lease{};
   ProcessId process = 0;  // 0 for an agent
@@ -272,34 +264,7 @@ struct Signal {
 using Message =
     std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
                  Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
-                 Kill, End, Signal, Begun, Completed, Challenge, Proof>;
-
-// ---- the handshake ----
-//
-// The Hello of a client contains its nonce. The server answers with a Challenge, and the client
-// answers that with a Proof.
-
-/// The server's answer to a hello.
-[[nodiscard]] inline Challenge challenge(transport::Handshake& server, const Hello& hello) {
-  const Bytes answer = server.answer(hello.nonce).value();
-  const auto middle = answer.begin() + nonce_bytes;
-  return {.nonce{answer.begin(), middle}, .proof{middle, answer.end()}};
-}
-
-/// The client's answer to a challenge; none if the challenge shows that the server does not know
-/// the secret.
-[[nodiscard]] inline std::optional<Proof> prove(transport::Handshake& client,
-                                                const Challenge& challenge) {
-  Bytes message = challenge.nonce;
-  message.insert(message.end(), challenge.proof.begin(), challenge.proof.end());
-  auto answer = client.answer(message);
-  return answer ? std::optional(Proof{std::move(*answer)}) : std::nullopt;
-}
-
-/// True if the proof shows that the client knows the secret.
-[[nodiscard]] inline bool accepts(transport::Handshake& server, const Proof& proof) {
-  return server.answer(proof.proof).has_value();
-}
+                 Kill, End, Signal, Begun, Completed, HandshakeStep>;
 
 // ---- encoding ----
 

@@ -23,6 +23,10 @@ class Rendezvous {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
+  /// The secret of the job, from which each session derives its own; zeros if the job has none, as
+  /// over MPI.
+  [[nodiscard]] virtual transport::Secret job_secret() const { return {}; }
+
   /// Returns the `mine` of each rank, by rank. All ranks pass the same number of bytes.
   [[nodiscard]] virtual std::vector<Bytes> gather_all(std::span<const std::byte> mine) = 0;
 

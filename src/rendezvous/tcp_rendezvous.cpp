@@ -79,17 +79,17 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     : options_(options),
       connection_(
           transport::connect_to(options.server, options.connect_timeout, options.while_connecting)),
-      handshake_(make_job_handshake(transport::Handshake::Side::caller, options.secret,
-                                    transport::draw_nonce(nonce_bytes))) {
+      introduction_(options.secret,
+                    {.role = Role::process,
+                     .process = options.process,
+                     .host = transport::host_name(),
+                     .machine = transport::machine_name(),
+                     .pid = ::getpid(),
+                     .wanted_rank = options.wanted_rank,
+                     .version = options.version},
+                    to_string(options.server)) {
   transport::tune(connection_.descriptor(), server_silence);
-  connection_.send(Hello{.nonce = handshake_->begin(),
-                         .role = Role::process,
-                         .process = options_.process,
-                         .host = transport::host_name(),
-                         .machine = transport::machine_name(),
-                         .pid = ::getpid(),
-                         .wanted_rank = options_.wanted_rank,
-                         .version = options_.version});
+  introduction_.begin(connection_);
   const auto until = steady_clock::now() + options_.connect_timeout;
   while (!welcome_ || refusal_) {
     throw_if_over();
@@ -225,20 +225,8 @@ void TcpRendezvous::receive() {
 }
 
 void TcpRendezvous::take(const Message& message) {
-  const auto distrust = [&] {
-    refusal_ = fmt::format(
-        "the server at {} does not know this job's secret; check the host, port and secret",
-        to_string(options_.server));
-  };
-  // Before its proof, a server can only refuse, which is no worse than to hang up.
-  if (!handshake_->is_trusted() && !std::holds_alternative<Challenge>(message) &&
-      !std::holds_alternative<Refusal>(message))
-    return distrust();
-  if (const auto* challenge = std::get_if<Challenge>(&message)) {
-    if (const auto proof = prove(*handshake_, *challenge))
-      connection_.send(*proof);
-    else
-      distrust();
+  if (!introduction_.passes(connection_, message)) {
+    if (!introduction_.problem().empty()) refusal_ = introduction_.problem();
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;

@@ -5,12 +5,12 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "rendezvous/introduction.hpp"
 #include "rendezvous/message.hpp"
 #include "rendezvous/message_stream.hpp"
 #include "rendezvous/rendezvous.hpp"
@@ -67,6 +67,7 @@ class TcpRendezvous : public Rendezvous {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
   /// Unlike in the base class, the lengths of `mine` may differ.
+  [[nodiscard]] transport::Secret job_secret() const override { return options_.secret; }
   [[nodiscard]] std::vector<Bytes> gather_all(std::span<const std::byte> mine) override;
   /// The ranks with the same machine name in the roster. Sends no message to the server.
   [[nodiscard]] std::vector<int> ranks_of_machine() override;
@@ -112,7 +113,7 @@ class TcpRendezvous : public Rendezvous {
   ClientOptions options_;
   transport::SocketUsers users_{};  // opened before a connection takes the last descriptor
   MessageStream connection_;
-  std::unique_ptr<transport::Handshake> handshake_;
+  Introduction introduction_;
   bool welcome_ = false;
   bool elastic_ = false;
   ProcessId process_ = 0;

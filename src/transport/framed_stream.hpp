@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over one TCP connection. Each message is a frame: a mark, the length, and the bytes.
+// Messages over one TCP connection. Each message is a frame: a mark, the length, once the sides
+// trust each other a tag, and the bytes.
 #pragma once
 
 #include <array>
@@ -7,11 +8,13 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "transport/frame_tags.hpp"
 #include "transport/socket_stream.hpp"
 
 namespace kolo::internal::transport {
@@ -30,12 +33,24 @@ class FramedStream {
 
   [[nodiscard]] int descriptor() const { return stream_.descriptor(); }
   void set_max_bytes(std::size_t bytes) { bounds_.max_bytes = bytes; }
+  /// From the next frame on, in both directions, each frame has a tag. A wrong one closes the
+  /// stream.
+  void authenticate(const FrameKeys& keys) {
+    sent_tags_.emplace(keys.sent);
+    received_tags_.emplace(keys.received);
+  }
+  [[nodiscard]] bool is_authenticated() const { return received_tags_.has_value(); }
 
   void send(SharedBytes message) {
     if (closed()) return;
     SocketStream::Frame frame{.header_bytes = sizeof(FrameHeader), .body = std::move(message)};
     const FrameHeader header{frame_mark, static_cast<std::uint32_t>(frame.body->size())};
     std::memcpy(frame.header.data(), &header, sizeof header);
+    if (sent_tags_) {
+      const FrameTag tag = sent_tags_->next(bytes_of(header), *frame.body);
+      std::memcpy(frame.header.data() + sizeof header, tag.data(), sizeof tag);
+      frame.header_bytes += sizeof tag;
+    }
     if (stream_.unsent() + frame.size() > bounds_.max_unsent)
       return close("it does not read the data sent to it");
     stream_.send(std::move(frame));
@@ -67,9 +82,13 @@ class FramedStream {
     std::array<char, 4> mark;
     std::uint32_t bytes;
   };
-  static constexpr std::array<char, 4> frame_mark{'K', 'o', 'R', '1'};
+  static constexpr std::array<char, 4> frame_mark{'K', 'o', 'R', '2'};
   // A limit per call of `read`, so that one busy connection does not starve the others.
   static constexpr int max_receives = 16;
+
+  [[nodiscard]] static std::span<const std::byte> bytes_of(const FrameHeader& header) {
+    return std::as_bytes(std::span(&header, 1));
+  }
 
   /// Appends bytes that have arrived to the inbox. False if there are none.
   [[nodiscard]] bool receive() {
@@ -89,13 +108,20 @@ class FramedStream {
     while (inbox_.size() - taken_ >= sizeof(FrameHeader)) {
       FrameHeader header{};
       std::memcpy(&header, inbox_.data() + taken_, sizeof header);
+      // `take` may have authenticated the stream with the frame before.
+      const std::size_t tag_bytes = received_tags_ ? sizeof(FrameTag) : 0;
       if (header.mark != frame_mark || header.bytes > bounds_.max_bytes) {
         close("it sent an invalid message");
         return false;
       }
-      if (inbox_.size() - taken_ - sizeof header < header.bytes) break;
-      const std::span message(inbox_.data() + taken_ + sizeof header, header.bytes);
-      taken_ += sizeof header + header.bytes;
+      if (inbox_.size() - taken_ - sizeof header < tag_bytes + header.bytes) break;
+      const std::byte* const at = inbox_.data() + taken_ + sizeof header;
+      const std::span message(at + tag_bytes, header.bytes);
+      taken_ += sizeof header + tag_bytes + header.bytes;
+      if (tag_bytes != 0 && !is_next(header, message, at)) {
+        close("a message of it was altered or replayed on the way");
+        return false;
+      }
       if (!take(message) || closed()) return false;
     }
     inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(taken_));
@@ -103,8 +129,17 @@ class FramedStream {
     return true;
   }
 
+  [[nodiscard]] bool is_next(const FrameHeader& header, std::span<const std::byte> message,
+                             const std::byte* tag_at) {
+    FrameTag tag;
+    std::memcpy(tag.data(), tag_at, sizeof tag);
+    return received_tags_->accepts(bytes_of(header), message, tag);
+  }
+
   SocketStream stream_;
   Bounds bounds_;
+  std::optional<FrameTags> sent_tags_{};
+  std::optional<FrameTags> received_tags_{};
   std::vector<std::byte> inbox_{};
   std::size_t taken_ = 0;  // bytes at the front of the inbox that `take` has received
   std::string reason_{};

@@ -1,73 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handshakes in which both sides of a connection prove that they know a secret without sending it.
+// The handshake of all connections between the processes of a job, in which both sides prove that
+// they know a secret without sending it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "transport/frame_tags.hpp"
+#include "transport/socket_address.hpp"
 
 namespace kolo::internal::transport {
 
 /// A key that only the processes of one job or session know. Handshakes never send it.
 using Secret = std::array<std::byte, 32>;
 
-/// Random bytes for a single handshake, so that recorded messages cannot be replayed in another.
-[[nodiscard]] std::vector<std::byte> draw_nonce(std::size_t bytes);
+/// The secret of one session, which each rank derives by itself. `seed`: random bytes of rank 0,
+/// which need not be secret if `job` is. A job without a secret has zeros in its place.
+[[nodiscard]] Secret derive_secret(const Secret& job, const Secret& seed, std::uint64_t session);
 
-/// One side of the handshake of one connection. The caller sends the result of `begin`. Then each
-/// side passes the messages that it receives to `answer`, and sends the answers, until it trusts
-/// the other side.
+/// A number that tells texts apart and says nothing about them to those who do not know the secret.
+[[nodiscard]] std::uint64_t hash_with_secret(const Secret& secret, const std::string& text);
+
+/// Random bytes for a single handshake, so that recorded messages cannot be replayed in another.
+using Nonce = std::array<std::byte, 16>;
+[[nodiscard]] Nonce draw_nonce();
+
+/// A connection as its two sides see it. They prove to each other that they see the same.
+struct Parties {
+  enum class Kind : std::uint32_t { rendezvous, control, data };
+
+  Kind kind;
+  int caller = -1;  // its rank; -1 in a rendezvous, and on the callee's side before the hello
+  int callee = -1;  // its rank; -1 in a rendezvous
+  // Where the caller calls and the callee listens, which must be the same: otherwise a process that
+  // listens at an address that exists on several hosts could pass the messages on. Empty in a
+  // rendezvous, because its server may be called through a forwarded port.
+  SocketAddress at{};
+};
+
+/// One side of the handshake of one connection. There are three messages: the caller's hello with
+/// its nonce, the callee's welcome with its nonce and proof, and the caller's proof. The callee
+/// proves first, so a caller that tries a wrong address reveals nothing that depends on the secret.
+/// The third message also says that the caller has chosen this connection, since it may try several
+/// addresses at once. The caller sends the result of `begin`. Then each side passes the messages
+/// that it receives to `answer`, and sends the answers, until it trusts the other side.
 class Handshake {
  public:
   enum class Side : std::uint8_t { caller, callee };
   using Bytes = std::vector<std::byte>;
 
-  Handshake() = default;
-  Handshake(const Handshake&) = delete;
-  Handshake& operator=(const Handshake&) = delete;
-  virtual ~Handshake() = default;
+  static constexpr std::size_t hello_bytes = sizeof(Nonce) + 2 * sizeof(std::int32_t);
+  static constexpr std::size_t proof_bytes = 32;
+  // Fits into the 55 bytes that the verbs provider of libfabric sends with an answer.
+  static constexpr std::size_t welcome_bytes = sizeof(Nonce) + proof_bytes;
+  static constexpr std::size_t max_bytes = welcome_bytes;  // of any message
+
+  Handshake(Side side, const Secret& secret, const Parties& parties,
+            const Nonce& nonce = draw_nonce());
 
   /// The caller's first message.
-  [[nodiscard]] virtual Bytes begin() const = 0;
+  [[nodiscard]] Bytes begin() const;
   /// The answer to a message; empty if there is nothing to send. None if the message is wrong: the
-  /// other side then does not know the secret.
-  [[nodiscard]] virtual std::optional<Bytes> answer(std::span<const std::byte> message) = 0;
+  /// other side then does not know the secret, or is not the one that is meant. A handshake that
+  /// has failed accepts nothing more.
+  [[nodiscard]] std::optional<Bytes> answer(std::span<const std::byte> message);
+  /// The length of the next message; 0 if none is to come.
+  [[nodiscard]] std::size_t awaited_bytes() const;
 
   /// True once the other side has proved that it knows the secret.
-  [[nodiscard]] bool is_trusted() const { return trusted_; }
+  [[nodiscard]] bool is_trusted() const { return stage_ == Stage::trusted; }
   /// The rank of the other side: for a caller, the rank that it calls; for a callee, the rank that
   /// the caller claims to have. -1 if the rank is unknown.
-  [[nodiscard]] int peer() const { return peer_; }
+  [[nodiscard]] int peer() const {
+    return side_ == Side::caller ? parties_.callee : parties_.caller;
+  }
+  /// The keys of the frames on this connection, once the other side is trusted.
+  [[nodiscard]] const FrameKeys& keys() const { return keys_; }
 
- protected:
-  explicit Handshake(int peer) : peer_(peer) {}
+ private:
+  enum class Stage : std::uint8_t { hello, welcome, proof, trusted, failed };
+  using Proof = std::array<std::byte, proof_bytes>;
 
-  bool trusted_ = false;
-  int peer_ = -1;
+  [[nodiscard]] std::optional<Bytes> take_hello(std::span<const std::byte> message);
+  [[nodiscard]] std::optional<Bytes> take_welcome(std::span<const std::byte> message);
+  [[nodiscard]] std::optional<Bytes> take_proof(std::span<const std::byte> message);
+  void derive_keys(const Nonce& caller, const Nonce& callee);
+
+  Side side_;
+  Stage stage_;  // the message that comes next
+  Secret secret_;
+  Parties parties_;
+  Nonce own_;
+  Proof own_proof_{};
+  Proof their_proof_{};
+  FrameKeys keys_{};
 };
-
-/// A handshake with the rendezvous server, which is the callee. There are three messages: the
-/// caller's nonce, the server's nonce and proof, and the caller's proof.
-[[nodiscard]] std::unique_ptr<Handshake> make_job_handshake(Handshake::Side side,
-                                                            const Secret& secret,
-                                                            Handshake::Bytes nonce);
-
-/// A handshake on a control connection between two ranks. All messages have the same length.
-/// `callee`: the rank that is called; -1 on the callee's side, which learns its peer from a hello.
-[[nodiscard]] std::unique_ptr<Handshake> make_control_handshake(Handshake::Side side,
-                                                                const Secret& secret, int own_rank,
-                                                                int callee = -1);
-inline constexpr std::size_t control_handshake_bytes = 60;
-
-/// A handshake on a data connection between two ranks: one short message from each side. It has no
-/// nonces, so it does not detect replayed messages.
-[[nodiscard]] std::unique_ptr<Handshake> make_data_handshake(Handshake::Side side,
-                                                             const Secret& secret, int own_rank,
-                                                             int callee = -1);
-inline constexpr std::size_t data_handshake_bytes = 24;
 
 }  // namespace kolo::internal::transport

@@ -93,14 +93,15 @@ void PeerConnector::wait(nanoseconds timeout) {
 
 void PeerConnector::accept_all() {
   if (awaited_.empty()) return;
-  for (const node::FileDescriptor& listener : listeners_.sockets()) {
+  for (std::size_t at = 0; at < listeners_.sockets().size(); ++at) {
     for (int i = 0; i < max_accepts; ++i) {
-      node::FileDescriptor socket = accept_connection(listener.get());
+      node::FileDescriptor socket = accept_connection(listeners_.sockets()[at].get());
       if (!socket.valid()) break;
       if (answered_.size() >= max_answered) drop_stranger();
-      answered_.push_back(
-          {.socket = std::move(socket),
-           .handshake = make_control_handshake(Handshake::Side::callee, secret_, rank_)});
+      const Parties parties{
+          .kind = Parties::Kind::control, .callee = rank_, .at = listeners_.addresses()[at]};
+      answered_.push_back({.socket = std::move(socket),
+                           .handshake = Handshake(Handshake::Side::callee, secret_, parties)});
     }
   }
 }
@@ -113,9 +114,9 @@ void PeerConnector::drop_stranger() {
 }
 
 void PeerConnector::answer(Attempt& attempt) {
-  while (!attempt.over && receive(attempt)) {
+  while (const auto message = receive(attempt)) {
     Handshake& handshake = *attempt.handshake;
-    const auto reply = handshake.answer(attempt.received);
+    const auto reply = handshake.answer(*message);
     const auto caller = std::ranges::find(awaited_, handshake.peer(), &Caller::rank);
     if (!reply || caller == awaited_.end()) {
       attempt.over = true;
@@ -123,7 +124,7 @@ void PeerConnector::answer(Attempt& attempt) {
       attempt.over = !send(attempt, *reply);
     } else {
       disable_delay(attempt.socket.get());
-      connections_.push_back({handshake.peer(), std::move(attempt.socket)});
+      connections_.push_back({handshake.peer(), std::move(attempt.socket), handshake.keys()});
       awaited_.erase(caller);
       attempt.over = true;
     }
@@ -141,12 +142,13 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
   if (call.next == 0) call.failures.clear();
   const SocketAddress& address = addresses[call.next++];
   Connecting connecting = begin_to_connect(address.to_system());
-  Attempt& attempt = call.attempts.emplace_back(Attempt{
-      .socket = std::move(connecting.socket),
-      .with = address,
-      .connecting = connecting.error == EINPROGRESS,
-      .handshake =
-          make_control_handshake(Handshake::Side::caller, secret_, rank_, call.callee.rank)});
+  const Parties parties{
+      .kind = Parties::Kind::control, .caller = rank_, .callee = call.callee.rank, .at = address};
+  Attempt& attempt = call.attempts.emplace_back(
+      Attempt{.socket = std::move(connecting.socket),
+              .with = address,
+              .connecting = connecting.error == EINPROGRESS,
+              .handshake = Handshake(Handshake::Side::caller, secret_, parties)});
   if (connecting.error == 0)
     connected(call, attempt);
   else if (!attempt.connecting)
@@ -173,14 +175,15 @@ void PeerConnector::advance(Call& call, Attempt& attempt) {
     if (!error) return;
     return *error == 0 ? connected(call, attempt) : fail(call, attempt, error_text(*error));
   }
-  if (!receive(attempt)) {
+  const auto message = receive(attempt);
+  if (!message) {
     if (attempt.over) fail(call, attempt, "it hung up");
     return;
   }
-  const auto reply = attempt.handshake->answer(attempt.received);
+  const auto reply = attempt.handshake->answer(*message);
   if (!reply) return fail(call, attempt, "another process answers");
   if (!send(attempt, *reply)) return fail(call, attempt, error_text(errno));
-  connections_.push_back({call.callee.rank, std::move(attempt.socket)});
+  connections_.push_back({call.callee.rank, std::move(attempt.socket), attempt.handshake->keys()});
   attempt.over = true;
   call.done = true;
 }
@@ -191,19 +194,21 @@ bool PeerConnector::send(const Attempt& attempt, const Handshake::Bytes& message
          static_cast<ssize_t>(message.size());
 }
 
-bool PeerConnector::receive(Attempt& attempt) {
-  const ssize_t bytes =
-      ::recv(attempt.socket.get(), attempt.received.data() + attempt.bytes_received,
-             attempt.received.size() - attempt.bytes_received, 0);
+std::optional<std::span<const std::byte>> PeerConnector::receive(Attempt& attempt) {
+  if (attempt.over) return std::nullopt;
+  // Takes no more than the message: the first frame may follow it.
+  const std::span message = std::span(attempt.received).first(attempt.handshake->awaited_bytes());
+  const std::span missing = message.subspan(attempt.bytes_received);
+  const ssize_t bytes = ::recv(attempt.socket.get(), missing.data(), missing.size(), 0);
   if (bytes < 0) {
     attempt.over = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
-    return false;
+    return std::nullopt;
   }
   attempt.over = bytes == 0;
   attempt.bytes_received += static_cast<std::size_t>(bytes);
-  if (attempt.over || attempt.bytes_received < attempt.received.size()) return false;
+  if (attempt.over || attempt.bytes_received < message.size()) return std::nullopt;
   attempt.bytes_received = 0;
-  return true;
+  return message;
 }
 
 std::vector<int> PeerConnector::missing() const {

@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,7 @@ struct Caller {
 struct Connection {
   int rank;
   node::FileDescriptor socket;
+  FrameKeys keys{};
 };
 
 /// Makes this rank's connections while all other ranks make theirs. A caller tries the addresses of
@@ -81,8 +83,8 @@ class PeerConnector {
     SocketAddress with{};
     bool connecting = false;
     bool over = false;  // failed, or its socket was moved to a connection
-    std::unique_ptr<Handshake> handshake{};
-    std::array<std::byte, control_handshake_bytes> received{};
+    std::optional<Handshake> handshake{};
+    std::array<std::byte, Handshake::max_bytes> received{};
     std::size_t bytes_received = 0;
   };
   struct Call {
@@ -104,8 +106,9 @@ class PeerConnector {
   void fail(Call& call, Attempt& attempt, const std::string& why);
   void advance(Call& call, Attempt& attempt);
   [[nodiscard]] static bool send(const Attempt& attempt, const Handshake::Bytes& message);
-  /// True once a whole message has arrived. Ends the attempt if the other side has hung up.
-  static bool receive(Attempt& attempt);
+  /// The next message, once it has arrived as a whole. Ends the attempt if the other side has hung
+  /// up.
+  [[nodiscard]] static std::optional<std::span<const std::byte>> receive(Attempt& attempt);
 
   int rank_;
   Secret secret_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/socket_edge.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -15,15 +17,15 @@ namespace {
 
 constexpr std::size_t buffer_bytes = 64 << 10;
 constexpr int max_reads = 16;  // a limit per call, so that one edge does not starve the others
-constexpr std::size_t unit = 16;
 
 }  // namespace
 
-SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session,
+SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, const FrameKeys& keys,
                        std::size_t max_unsent)
     : rank_(rank),
       stream_(std::move(socket)),
-      session_(session),
+      sent_tags_(keys.sent),
+      received_tags_(keys.received),
       max_unsent_(max_unsent),
       buffer_(buffer_bytes) {}
 
@@ -40,7 +42,8 @@ void SocketEdge::send(Message message) {
 }
 
 void SocketEdge::send(FrameKind kind, Message message) {
-  const Header header{session_, kind, static_cast<std::uint32_t>(message.size())};
+  Header header{kind, static_cast<std::uint32_t>(message.size()), {}};
+  header.tag = sent_tags_.next(tagged(header), message);
   SocketStream::Frame frame{.header_bytes = sizeof header,
                             .padding = padded(message.size()) - message.size()};
   std::memcpy(frame.header.data(), &header, sizeof header);
@@ -83,11 +86,8 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
     if (end_ - begin_ < sizeof(Header)) return;
     Header header;
     std::memcpy(&header, buffer_.data() + begin_, sizeof header);
-    if (header.session != session_ || header.kind > FrameKind::goodbye) {
-      invalid_ = "it received data that is not a message of this session";
-      stream_.close();
-      return;
-    }
+    if (header.kind > FrameKind::goodbye || header.bytes > std::numeric_limits<std::int32_t>::max())
+      return refuse();
     const std::size_t whole = sizeof header + padded(header.bytes);
     if (whole > buffer_.size()) {
       long_header_ = header;
@@ -102,8 +102,14 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
   }
 }
 
+void SocketEdge::refuse() {
+  invalid_ = fmt::format("a frame of rank {} was altered or replayed on the way", rank_);
+  stream_.close();
+}
+
 void SocketEdge::take(const Header& header, const std::byte* bytes,
                       const Transport::Receiver& receive) {
+  if (!received_tags_.accepts(tagged(header), {bytes, header.bytes}, header.tag)) return refuse();
   switch (header.kind) {
     case FrameKind::message: return receive(rank_, {bytes, header.bytes});
     case FrameKind::keepalive: return;

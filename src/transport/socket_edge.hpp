@@ -4,22 +4,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "node/file_descriptor.hpp"
+#include "transport/frame_tags.hpp"
 #include "transport/socket_stream.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
 
-/// Sends and receives messages in order, each in a frame with the session's number. Never blocks.
-/// The edge keeps frames that the network does not take, up to `max_unsent` bytes. If more bytes
-/// wait, the other side must be stuck, and the session cannot continue.
+/// Sends and receives messages in order, each in a frame with a tag. Never blocks. The edge keeps
+/// frames that the network does not take, up to `max_unsent` bytes. If more bytes wait, the other
+/// side must be stuck, and the session cannot continue. A frame with a wrong tag closes the edge.
 class SocketEdge {
  public:
   /// `socket` is connected and non-blocking.
-  SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session,
+  SocketEdge(int rank, node::FileDescriptor socket, const FrameKeys& keys,
              std::size_t max_unsent = max_unsent_bytes);
 
   [[nodiscard]] int rank() const { return rank_; }
@@ -49,22 +51,28 @@ class SocketEdge {
 
  private:
   enum class FrameKind : std::uint32_t { message, keepalive, goodbye };
-  /// The bytes of a frame are padded to a multiple of 16, so that messages can be read in place.
-  struct alignas(16) Header {
-    std::uint64_t session;
+  struct Header {
     FrameKind kind;
     std::uint32_t bytes;  // length of the message, without the padding
+    FrameTag tag;         // of the members above and the message
   };
-  static_assert(sizeof(Header) == 16);
+  // Frames are padded to a multiple of this, so that messages can be read in place.
+  static constexpr std::size_t unit = 8;
+  static_assert(sizeof(Header) == 24 && sizeof(Header) % unit == 0);
 
-  static std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+  static std::size_t padded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
+  [[nodiscard]] static std::span<const std::byte> tagged(const Header& header) {
+    return std::as_bytes(std::span(&header, 1)).first(offsetof(Header, tag));
+  }
   void send(FrameKind kind, Message message);
   void hand_over(const Transport::Receiver& receive);
+  void refuse();
   void take(const Header& header, const std::byte* bytes, const Transport::Receiver& receive);
 
   int rank_;
   SocketStream stream_;
-  std::uint64_t session_;
+  FrameTags sent_tags_;
+  FrameTags received_tags_;
   std::size_t max_unsent_;
   bool received_goodbye_ = false;
   std::string invalid_{};  // describes an error in the data

@@ -40,9 +40,8 @@ SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions op
   if (!epoll_.valid()) node::throw_system_error("epoll_create1");
   if (!options_.acknowledged_ago) options_.acknowledged_ago = ask_kernel;
   for (SocketPeer& peer : peers)
-    peers_.push_back(
-        {SocketEdge(peer.rank, std::move(peer.socket), options_.session, options_.max_unsent),
-         std::move(peer.host), std::move(peer.ranks_of_host)});
+    peers_.push_back({SocketEdge(peer.rank, std::move(peer.socket), peer.keys, options_.max_unsent),
+                      std::move(peer.host), std::move(peer.ranks_of_host)});
   for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
 }
 

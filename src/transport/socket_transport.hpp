@@ -19,10 +19,10 @@ struct SocketPeer {
   std::string host;
   std::vector<int> ranks_of_host;
   node::FileDescriptor socket;  // connected and non-blocking
+  FrameKeys keys{};
 };
 
 struct SocketOptions {
-  std::uint64_t session = 0;
   /// A host that is silent for this long is lost. 0 disables the check.
   std::chrono::nanoseconds peer_timeout{};
 

@@ -3,7 +3,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -18,7 +20,7 @@ using node::FileDescriptor;
 using transport::Message;
 using transport::SocketEdge;
 
-constexpr std::uint64_t number = 4711;
+const transport::FrameKeys keys;
 constexpr std::size_t most = 4096;  // fits into any socket
 
 std::pair<FileDescriptor, FileDescriptor> make_connection() {
@@ -34,12 +36,29 @@ struct Heard {
   bool error = false;
 };
 
+/// Writes the right tags. A frame is the kind, the length, the tag, and the message, which is
+/// padded.
+void repair(std::span<std::uint8_t> bytes) {
+  constexpr std::size_t tagged = 8;
+  constexpr std::size_t header = tagged + sizeof(transport::FrameTag);
+  transport::FrameTags tags(keys.received);
+  for (std::span<std::byte> rest = std::as_writable_bytes(bytes); rest.size() >= header;) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, rest.data() + sizeof length, sizeof length);
+    const std::size_t padded = (std::size_t{length} + 7) / 8 * 8;
+    if (rest.size() - header < padded) return;
+    const auto tag = tags.next(rest.first(tagged), rest.subspan(header, length));
+    std::ranges::copy(tag, rest.begin() + tagged);
+    rest = rest.subspan(header + padded);
+  }
+}
+
 Heard hear(Bytes bytes) {
   auto [near, far] = make_connection();
   require(::write(far.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
           "the connection does not take the bytes");
   far = FileDescriptor();
-  SocketEdge edge(1, std::move(near), number);
+  SocketEdge edge(1, std::move(near), keys);
   Heard heard;
   while (!edge.closed())
     edge.read([&](int rank, std::span<const std::byte> message) {
@@ -54,7 +73,7 @@ Heard hear(Bytes bytes) {
 /// The bytes that a rank sends.
 std::string said(const std::vector<Message>& messages, bool goodbye) {
   auto [near, far] = make_connection();
-  SocketEdge edge(1, std::move(near), number);
+  SocketEdge edge(1, std::move(near), keys);
   for (const Message& message : messages) edge.send(message);
   edge.send_keepalive();
   if (goodbye) edge.say_goodbye();
@@ -82,6 +101,7 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target connection_target{.name = "connection", .max_bytes = most, .run = run, .seeds = seeds};
+const Target connection_target{
+    .name = "connection", .max_bytes = most, .run = run, .seeds = seeds, .repair = repair};
 
 }  // namespace kolo::internal::fuzz

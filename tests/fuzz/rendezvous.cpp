@@ -11,18 +11,18 @@ namespace kolo::internal::fuzz {
 namespace {
 
 using rendezvous::Action;
-using rendezvous::Challenge;
 using rendezvous::decode;
 using rendezvous::encode;
+using rendezvous::HandshakeStep;
 using rendezvous::Hello;
 using rendezvous::Message;
-using rendezvous::proof_for;
 using rendezvous::ProtocolError;
 using rendezvous::Refusal;
 using rendezvous::sample_messages;
 using rendezvous::Send;
 using rendezvous::Server;
 using rendezvous::ServerOptions;
+using rendezvous::shake_hands;
 
 ServerOptions fuzz_options(bool has_agents) {
   ServerOptions options{
@@ -33,7 +33,8 @@ ServerOptions fuzz_options(bool has_agents) {
   return options;
 }
 
-/// Further messages of the same sender, too: if the first one is a hello, it knows the secret.
+/// Further messages, too: those of the same sender, and, if the first one is a hello, those of a
+/// sender that knows the secret.
 void tell_server(const Message& message, bool has_agents) {
   Server server(fuzz_options(has_agents), [] { return std::uint64_t{4}; });
   server.on_open(1, "a stranger", {});
@@ -41,13 +42,17 @@ void tell_server(const Message& message, bool has_agents) {
   for (const Action& action : server.take()) {
     const auto* send = std::get_if<Send>(&action);
     require(send == nullptr || std::holds_alternative<Refusal>(*send->message) ||
-                std::holds_alternative<Challenge>(*send->message),
+                std::holds_alternative<HandshakeStep>(*send->message),
             "a stranger is answered");
   }
   require(!server.finished() && server.generation() == 0, "a stranger changes the job");
-  if (const auto* hello = std::get_if<Hello>(&message))
-    server.on_message(1, proof_for(*hello, fuzz_options(true).secret), {});
-  for (const Message& next : sample_messages()) server.on_message(1, next, {});
+  const auto* const hello = std::get_if<Hello>(&message);
+  if (hello != nullptr) {
+    server.on_open(2, "a process", {});
+    shake_hands(server, 2, *hello, {}, fuzz_options(true).secret);
+  }
+  for (const Message& next : sample_messages())
+    for (const rendezvous::Link link : {1U, 2U}) server.on_message(link, next, {});
   server.on_message(1, message, {});
   static_cast<void>(server.next_time());
   server.on_close(1, "closed", {});

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "fabric_world.hpp"
 #include "kolo/error.hpp"
@@ -166,10 +167,12 @@ TEST(FabricConnection, ARankWithoutTheSecretIsNotLetIn) {
   EXPECT_THAT(problems[2], HasSubstr("rank 0 (127.0.0.1:"));
 }
 
-/// Answers every call, with what the caller has sent.
-class Impostor {
+using Bytes = transport::Handshake::Bytes;
+
+/// A process without the secret, which listens and calls.
+class Stranger {
  public:
-  Impostor() {
+  Stranger() {
     const Info info(fabric_functions().dupinfo(domain_.info.get()));
     set_address(info->src_addr, info->src_addrlen, *info, loopback());
     check_fabric(::fi_passive_ep(domain_.fabric.get(), info.get(),
@@ -186,32 +189,143 @@ class Impostor {
     check_fabric(::fi_getname(&domain_.passive.front()->fid, &at, &length), "fi_getname");
     return transport::SocketAddress::from(reinterpret_cast<const sockaddr*>(&at));
   }
-  void answer() {
+
+  /// Looks for an event, and handles it.
+  void step() {
     FabricEvent event;
-    if (!read_event(*domain_.events.get(), event) || !event.info) return;
-    endpoints_.push_back(domain_.make_endpoint(*event.info));
-    check_fabric(
-        ::fi_accept(endpoints_.back().get(), event.handshake.data(), event.handshake.size()),
-        "fi_accept");
+    if (!read_event(*domain_.events.get(), event)) return;
+    if (event.info) {
+      heard = event.handshake;
+      calls_.push_back(std::move(event.info));
+    } else if (event.kind == FI_CONNECTED && !event.handshake.empty()) {
+      welcome = event.handshake;
+    }
   }
+  /// Answers all calls with this message.
+  void answer(const Bytes& message) {
+    for (const Info& info : std::exchange(calls_, {})) {
+      endpoints_.push_back(domain_.make_endpoint(*info));
+      check_fabric(::fi_accept(endpoints_.back().get(), message.data(), message.size()),
+                   "fi_accept");
+    }
+  }
+  void call(const transport::SocketAddress& at, const Bytes& hello) {
+    const Info info(fabric_functions().dupinfo(domain_.info.get()));
+    set_address(info->dest_addr, info->dest_addrlen, *info, at);
+    std::free(std::exchange(info->src_addr, nullptr));
+    info->src_addrlen = 0;
+    endpoints_.push_back(domain_.make_endpoint(*info));
+    check_fabric(::fi_connect(endpoints_.back().get(), info->dest_addr, hello.data(), hello.size()),
+                 "fi_connect");
+  }
+  /// Sends this on the last connection, as the caller's proof.
+  void send(const Bytes& proof) {
+    sent_ = proof;
+    check_fabric(
+        ::fi_send(endpoints_.back().get(), sent_.data(), sent_.size(), nullptr, 0, nullptr),
+        "fi_send");
+  }
+
+  Bytes heard{};    // the message of the last call
+  Bytes welcome{};  // the answer to this process's last call
 
  private:
   FabricDomain domain_{default_provider};
+  std::vector<Info> calls_{};
   std::vector<FabricHandle<fid_ep>> endpoints_{};
+  Bytes sent_{};
 };
 
+/// The error of rank `rank` of two, which calls these addresses.
+std::string error_of(int rank, const std::vector<std::vector<transport::SocketAddress>>& addresses,
+                     FabricListener& listener, const std::function<void()>& while_waiting) {
+  try {
+    static_cast<void>(listener.connect(addresses, secret_of(0), while_waiting));
+    return "";
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.ranks(), testing::ElementsAre(1 - rank));
+    return error.what();
+  }
+}
+
 TEST(FabricConnection, WhoAnswersWithoutTheSecretIsNotTakenForTheRank) {
-  Impostor impostor;
+  Stranger stranger;
   const auto listener =
       listen_on_fabric({.rank = 1, .size = 2, .connect_timeout = 500ms}, {loopback()});
-  try {
-    static_cast<void>(
-        listener->connect({{impostor.address()}, {}}, secret_of(0), [&] { impostor.answer(); }));
-    FAIL();
-  } catch (const BackendError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("another process answers"));
-    EXPECT_THAT(error.ranks(), testing::ElementsAre(0));
+  EXPECT_THAT(error_of(1, {{stranger.address()}, {}}, *listener,
+                       [&] {
+                         stranger.step();
+                         Bytes back = stranger.heard;
+                         back.resize(transport::Handshake::welcome_bytes);
+                         stranger.answer(back);
+                       }),
+              HasSubstr("another process answers"));
+}
+
+// It passes on the hello of rank 1 and the welcome of rank 0, which both are fresh.
+TEST(FabricConnection, WhoStandsAtAnotherAddressGetsNoConnectionWithEitherRank) {
+  Stranger between;
+  const auto zero =
+      listen_on_fabric({.rank = 0, .size = 2, .connect_timeout = 1500ms}, {loopback()});
+  const auto one =
+      listen_on_fabric({.rank = 1, .size = 2, .connect_timeout = 1500ms}, {loopback()});
+  std::string problem;
+  std::thread caller([&] { problem = error_of(1, {{between.address()}, {}}, *one, [] {}); });
+  bool passed = false;
+  const std::string missing = error_of(0, {zero->addresses(), {}}, *zero, [&] {
+    between.step();
+    if (!between.heard.empty() && !std::exchange(passed, true))
+      between.call(zero->addresses().front(), between.heard);
+    if (!between.welcome.empty()) between.answer(between.welcome);
+  });
+  caller.join();
+  EXPECT_THAT(problem, HasSubstr("another process answers"));
+  EXPECT_THAT(missing, HasSubstr("rank 1 (no call)"));
+  EXPECT_FALSE(between.welcome.empty());
+}
+
+TEST(FabricConnection, ACallWithoutAFreshProofIsNoConnection) {
+  FabricWorld world(2);
+  const transport::SocketAddress door = world.addresses()[0].front();
+  // A whole handshake, as somebody between two ranks has recorded it.
+  using transport::Handshake;
+  const transport::Parties parties{
+      .kind = transport::Parties::Kind::data, .caller = 1, .callee = 0, .at = door};
+  Handshake recorded(Handshake::Side::caller, secret_of(0), parties);
+  Handshake other(Handshake::Side::callee, secret_of(0), {parties.kind, -1, 0, door});
+  const Bytes proof = recorded.answer(*other.answer(recorded.begin())).value();
+
+  Stranger silent;
+  Stranger repeating;
+  silent.call(door, recorded.begin());
+  repeating.call(door, recorded.begin());
+  std::atomic<bool> repeated{false};
+  const std::vector<std::string> problems = world.connect({}, [&](int rank) {
+    if (rank == 0) {
+      silent.step();
+      repeating.step();
+      if (!repeating.welcome.empty() && !repeated) {
+        repeating.send(proof);
+        repeated = true;
+      }
+      return;
+    }
+    // Rank 1 comes after the strangers.
+    while (!repeated) std::this_thread::yield();
+  });
+  EXPECT_THAT(problems, testing::Each(""));
+  Transfers here(world.rank(0));
+  Transfers there(world.rank(1));
+  const std::vector<std::byte> sent = pattern(1, 0, 100);
+  std::vector<std::byte> received(100);
+  here.receive(1, 1, received);
+  there.send(0, 1, sent);
+  while (here.pending() + there.pending() > 0) {
+    here.step();
+    there.step();
   }
+  EXPECT_TRUE(received == sent);
+  EXPECT_EQ(world.rank(0).loss(), nullptr);
 }
 
 TEST(FabricConnection, SaysWhichProviderIsMissing) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The secret of the tests' jobs, and both sides' proofs that they know one.
+// The secret of the tests' jobs, and both sides of handshakes with one.
 #pragma once
 
 #include "rendezvous/message.hpp"
@@ -12,18 +12,23 @@ inline Secret make_secret() {
   return secret;
 }
 
-/// The challenge by a server that has drawn the nonce `own`, for a hello with `nonce`.
-[[nodiscard]] inline Challenge make_challenge(const Secret& secret, const Bytes& nonce,
-                                              const Bytes& own) {
-  const auto server = make_job_handshake(transport::Handshake::Side::callee, secret, own);
-  return challenge(*server, Hello{.nonce = nonce});
+[[nodiscard]] inline transport::Nonce nonce_of(int value) {
+  transport::Nonce nonce;
+  nonce.fill(static_cast<std::byte>(value));
+  return nonce;
 }
 
-/// The proof by a client whose hello had `nonce`.
-[[nodiscard]] inline std::optional<Proof> make_proof(const Secret& secret, const Bytes& nonce,
-                                                     const Challenge& challenge) {
-  const auto client = make_job_handshake(transport::Handshake::Side::caller, secret, nonce);
-  return prove(*client, challenge);
+[[nodiscard]] inline transport::Handshake make_client(const Secret& secret, int nonce = 5) {
+  return {transport::Handshake::Side::caller,
+          secret,
+          {.kind = transport::Parties::Kind::rendezvous},
+          nonce_of(nonce)};
+}
+[[nodiscard]] inline transport::Handshake make_server(const Secret& secret, int nonce = 4) {
+  return {transport::Handshake::Side::callee,
+          secret,
+          {.kind = transport::Parties::Kind::rendezvous},
+          nonce_of(nonce)};
 }
 
 }  // namespace kolo::internal::rendezvous

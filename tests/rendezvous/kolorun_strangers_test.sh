@@ -27,10 +27,10 @@ for round in 1 2; do
   knock 'printf "GET / HTTP/1.1\r\nHost: here\r\n\r\n"' || fail "HTTP: it was not closed"
   [[ ! -s answer ]] || fail "HTTP: an answer"
   # The mark and the length of a message, which does not come.
-  knock 'printf "KoR1\x40\x00\x00\x00"' || fail "half a message: it was not closed"
+  knock 'printf "KoR2\x40\x00\x00\x00"' || fail "half a message: it was not closed"
   [[ ! -s answer ]] || grep -q 'it does not identify itself' answer || fail "half a message: an answer"
-  knock 'printf "KoR1\x00\x00\x00\x40"' || fail "a message of 1 GiB: it was not closed"
-  expect "an agent of another job" 1 'the server at this address does not know this job.s secret' \
+  knock 'printf "KoR2\x00\x00\x00\x40"' || fail "a message of 1 GiB: it was not closed"
+  expect "an agent of another job" 1 'the server at .* does not know this job.s secret' \
     "$kolorun" "${two[@]}" --secret-file wrong true
   expect "a process of another job" 1 'the server at .* does not know this job.s secret' env "KOLO_RENDEZVOUS=$at" \
     "KOLO_RENDEZVOUS_SECRET=$(cat wrong)" KOLO_RENDEZVOUS_PROCESS=1 "$rank_program" 1

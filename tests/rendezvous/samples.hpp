@@ -9,11 +9,9 @@
 namespace kolo::internal::rendezvous {
 
 [[nodiscard]] inline std::vector<Message> sample_messages() {
-  const Bytes nonce(nonce_bytes, std::byte{7});
-  const Bytes proof(proof_bytes, std::byte{8});
   const Member member{
       .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8};
-  return {Hello{nonce, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
+  return {Hello{Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
           Join{2, 9, true},
           Contribution{2, 1, Bytes(9, std::byte{1})},
           Leave{2},
@@ -34,8 +32,7 @@ namespace kolo::internal::rendezvous {
           Signal{15},
           Begun{2},
           Completed{2},
-          Challenge{nonce, proof},
-          Proof{proof}};
+          HandshakeStep{Bytes(transport::Handshake::hello_bytes, std::byte{7})}};
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -6,18 +6,16 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The proof that a server expects if its nonce consists of fours.
-[[nodiscard]] inline Proof proof_for(const Hello& hello, const Secret& secret) {
-  const Bytes own(nonce_bytes, std::byte{4});
-  return make_proof(secret, hello.nonce, make_challenge(secret, hello.nonce, own)).value();
-}
-
-/// The handshake of a process or agent that knows the secret with such a server.
-inline void shake_hands(Server& server, Link link, Hello hello, Time now,
+/// The handshake and the hello of a process or agent that knows the secret, with a server whose
+/// nonce consists of fours.
+inline void shake_hands(Server& server, Link link, const Hello& hello, Time now,
                         const Secret& secret = {}) {
-  hello.nonce.assign(nonce_bytes, std::byte{5});
+  transport::Handshake client = make_client(secret);
+  transport::Handshake same_server = make_server(secret);
+  const auto welcome = same_server.answer(client.begin());
+  server.on_message(link, HandshakeStep{client.begin()}, now);
+  server.on_message(link, HandshakeStep{client.answer(*welcome).value()}, now);
   server.on_message(link, hello, now);
-  server.on_message(link, proof_for(hello, secret), now);
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -19,6 +19,7 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::HasSubstr;
 
 MessageStream accept_client(const node::FileDescriptor& listener) {
   node::FileDescriptor socket;
@@ -43,15 +44,24 @@ Kind receive(MessageStream& from) {
   return found.value_or(Kind{});
 }
 
-/// Whether a client goes on after a challenge (none: null) and a welcome.
-bool trusts(const std::function<Challenge(const Hello&)>& challenge, bool& has_proved) {
+/// The server's side of a handshake, and the client's hello.
+Hello admit(MessageStream& client, const Secret& secret = make_secret()) {
+  transport::Handshake server = make_server(secret);
+  client.send(HandshakeStep{server.answer(receive<HandshakeStep>(client).bytes).value()});
+  if (!server.answer(receive<HandshakeStep>(client).bytes)) return {};
+  client.authenticate(server.keys());
+  return receive<Hello>(client);
+}
+
+/// Whether a client goes on after an answer to its first message (none: null) and a welcome.
+bool trusts(const std::function<Bytes(const Bytes&)>& answer, bool& has_proved) {
   const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
   std::thread impostor([&] {
     MessageStream client = accept_client(listener);
-    const auto hello = receive<Hello>(client);
-    if (challenge) client.send(challenge(hello));
+    const Bytes first = receive<HandshakeStep>(client).bytes;
+    if (answer) client.send(HandshakeStep{answer(first)});
     client.send(Welcome{1s, 1, false});
-    has_proved = !receive<Proof>(client).proof.empty();
+    has_proved = !receive<HandshakeStep>(client).bytes.empty();
   });
   bool trusted = true;
   try {
@@ -68,45 +78,73 @@ bool trusts(const std::function<Challenge(const Hello&)>& challenge, bool& has_p
 
 TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
   bool has_proved = false;
-  const Bytes nonce(nonce_bytes);
   EXPECT_FALSE(trusts(nullptr, has_proved));
   EXPECT_FALSE(has_proved);
+  EXPECT_FALSE(
+      trusts([](const Bytes&) { return Bytes(transport::Handshake::welcome_bytes); }, has_proved));
+  EXPECT_FALSE(has_proved);
+  EXPECT_FALSE(
+      trusts([](const Bytes& first) { return make_server({}).answer(first).value(); }, has_proved));
+  EXPECT_FALSE(has_proved);
+  // The welcome of another handshake.
   EXPECT_FALSE(trusts(
-      [&](const Hello&) {
-        return Challenge{nonce, Bytes(proof_bytes)};
+      [](const Bytes&) {
+        const transport::Handshake other = make_client(make_secret());
+        return make_server(make_secret()).answer(other.begin()).value();
       },
       has_proved));
   EXPECT_FALSE(has_proved);
+  // A right welcome, but the next message has no tag.
   EXPECT_FALSE(
-      trusts([&](const Hello& hello) { return make_challenge(Secret{}, hello.nonce, nonce); },
-             has_proved));
-  EXPECT_FALSE(has_proved);
-  // The challenge of another introduction.
-  EXPECT_FALSE(trusts([&](const Hello&) { return make_challenge(make_secret(), nonce, nonce); },
-                      has_proved));
-  EXPECT_FALSE(has_proved);
-  EXPECT_TRUE(
-      trusts([&](const Hello& hello) { return make_challenge(make_secret(), hello.nonce, nonce); },
+      trusts([](const Bytes& first) { return make_server(make_secret()).answer(first).value(); },
              has_proved));
   EXPECT_TRUE(has_proved);
 }
 
-TEST(TcpRendezvousClient, IsNotEndedByWhoHasProvedNothing) {
+/// The error of a client whose server does this.
+std::string error_with(const std::function<void(MessageStream&)>& serve) {
   const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
-  std::thread impostor([&] {
+  std::thread server([&] {
     MessageStream client = accept_client(listener);
-    static_cast<void>(receive<Hello>(client));
-    client.send(End{0, ""});
+    serve(client);
     client.write();
   });
-  const ClientOptions options{.server = {"127.0.0.1", transport::address_of(listener.get()).port},
-                              .secret = make_secret(),
-                              .version = "1",
-                              .connect_timeout = 20s};
-  EXPECT_THAT(
-      [&] { TcpRendezvous client(options); },
-      testing::ThrowsMessage<BackendError>(testing::HasSubstr("does not know this job's secret")));
-  impostor.join();
+  std::string what;
+  try {
+    TcpRendezvous client({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
+                          .secret = make_secret(),
+                          .version = "1",
+                          .connect_timeout = 20s,
+                          .call_timeout = 20s});
+    client.join();
+  } catch (const std::exception& error) {
+    what = error.what();
+  }
+  server.join();
+  return what;
+}
+
+TEST(TcpRendezvousClient, IsNotEndedByWhoHasProvedNothing) {
+  EXPECT_THAT(error_with([](MessageStream& client) {
+                static_cast<void>(receive<HandshakeStep>(client));
+                client.send(End{0, ""});
+              }),
+              HasSubstr("does not know this job's secret"));
+}
+
+TEST(TcpRendezvousClient, ReportsARefusalWithoutAProofAsAClaim) {
+  EXPECT_THAT(error_with([](MessageStream& client) {
+                client.send(Refusal{"I am full", {}});
+              }),
+              testing::AllOf(HasSubstr("has not proved that it knows"), HasSubstr("I am full")));
+}
+
+TEST(TcpRendezvousClient, BelievesARefusalOfAServerThatHasProvedItself) {
+  EXPECT_THAT(error_with([](MessageStream& client) {
+                EXPECT_EQ(admit(client).version, "1");
+                client.send(Refusal{"the job is over", {}});
+              }),
+              HasSubstr("refuses this process: the job is over"));
 }
 
 TEST(TcpRendezvousClient, DoesNotBelieveAServerOfAnotherUserOfTheHost) {
@@ -120,9 +158,7 @@ TEST(TcpRendezvousClient, DoesNotBelieveAServerOfAnotherUserOfTheHost) {
     const std::uint16_t port = transport::address_of(listener.get()).port;
     if (::write(pipe[1], &port, sizeof port) != ssize_t{sizeof port}) ::_exit(1);
     MessageStream client = accept_client(listener);
-    const auto hello = receive<Hello>(client);
-    client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
-    static_cast<void>(receive<Proof>(client));
+    static_cast<void>(admit(client));
     client.send(Welcome{1s, 1, false});
     client.write();
     for (;;) ::pause();
@@ -146,9 +182,7 @@ TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
   const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
   std::thread server([&] {
     MessageStream client = accept_client(listener);
-    const auto hello = receive<Hello>(client);
-    client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
-    static_cast<void>(receive<Proof>(client));
+    static_cast<void>(admit(client));
     client.send(Welcome{1s, 1, true});
     for (const GenerationNumber generation : {1U, 2U}) {
       static_cast<void>(receive<Join>(client));

@@ -221,8 +221,8 @@ TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
     send_garbage(to, "GET / HTTP/1.1\r\nHost: kolo\r\n\r\n");
     send_garbage(to, "scan");
     send_garbage(to, "");
-    send_garbage(to, std::string("KoR1\xff\xff\xff\x7f", 8));
-    send_garbage(to, std::string("KoR1\x08\0\0\0abcdefgh", 16));
+    send_garbage(to, std::string("KoR2\xff\xff\xff\x7f", 8));
+    send_garbage(to, std::string("KoR2\x08\0\0\0abcdefgh", 16));
     ClientOptions wrong = client_;
     wrong.wanted_rank = 0;
     wrong.secret[3] ^= std::byte{1};
@@ -258,7 +258,7 @@ TEST_F(TcpRendezvousTest, ManyRefusedStrangersTakeFewDescriptors) {
   std::list<MessageStream> strangers;
   for (int i = 0; i < refused; ++i) {
     MessageStream& stranger = strangers.emplace_back(transport::connect_to(client_.server, 20s));
-    stranger.send(Keepalive{});  // no hello
+    stranger.send(Keepalive{});  // no handshake
     std::string refusal;
     while (refusal.empty() && !stranger.closed()) {
       stranger.write();
@@ -267,7 +267,7 @@ TEST_F(TcpRendezvousTest, ManyRefusedStrangersTakeFewDescriptors) {
         return true;
       });
     }
-    EXPECT_THAT(refusal, HasSubstr("not a hello"));
+    EXPECT_THAT(refusal, HasSubstr("not begin with a handshake"));
   }
   // The last one may be served still.
   EXPECT_LE(count() - before - refused, 64 + 1);
@@ -375,8 +375,7 @@ TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {
 }
 
 /// True if eight bytes of the secret in a row are among these.
-bool shows_secret(const std::string& bytes) {
-  const Secret secret = make_secret();
+bool shows_secret(const std::string& bytes, const Secret& secret = make_secret()) {
   for (std::size_t i = 0; i + 8 <= secret.size(); ++i)
     if (bytes.find(std::string(reinterpret_cast<const char*>(&secret.at(i)), 8)) !=
         std::string::npos)
@@ -424,6 +423,96 @@ TEST_F(TcpRendezvousTest, WhoAnswersAHelloDoesNotLearnTheSecret) {
   static_cast<void>(run());
   victim.join();
   impostor.join();
+}
+
+/// Passes on the bytes between one client and the server, and keeps those that it has seen.
+class Relay {
+ public:
+  explicit Relay(const transport::Endpoint& to) : to_(to) {}
+
+  [[nodiscard]] std::uint16_t port() const { return transport::address_of(listener_.get()).port; }
+
+  /// Until the server's side closes. `forge`: called after each piece from the server, with the
+  /// client's socket.
+  void run(const std::function<void(int client)>& forge) {
+    node::FileDescriptor client;
+    while (!client.valid())
+      client = node::FileDescriptor(::accept(listener_.get(), nullptr, nullptr));
+    const node::FileDescriptor server = transport::connect_to(to_, 20s);
+    for (;;) {
+      std::array<pollfd, 2> waits{pollfd{.fd = client.get(), .events = POLLIN, .revents = 0},
+                                  pollfd{.fd = server.get(), .events = POLLIN, .revents = 0}};
+      ::poll(waits.data(), waits.size(), -1);
+      if (waits[0].revents != 0 && !pass_on(client.get(), server.get())) return;
+      if (waits[1].revents != 0 && !pass_on(server.get(), client.get())) return;
+      if (waits[1].revents != 0) forge(client.get());
+    }
+  }
+  [[nodiscard]] const std::string& seen() const { return seen_; }
+
+ private:
+  bool pass_on(int from, int to) {
+    std::array<char, 4096> buffer{};
+    const ssize_t bytes = ::recv(from, buffer.data(), buffer.size(), 0);
+    if (bytes <= 0) return false;
+    seen_.append(buffer.data(), static_cast<std::size_t>(bytes));
+    return ::send(to, buffer.data(), static_cast<std::size_t>(bytes), MSG_NOSIGNAL) == bytes;
+  }
+
+  transport::Endpoint to_;
+  node::FileDescriptor listener_ = transport::listen_at({"127.0.0.1", 0});
+  std::string seen_{};
+};
+
+/// A frame of the server, as it looks before the sides trust each other (`tag` empty) or after.
+std::string forged_end(const std::string& tag) {
+  const Bytes message = encode(End{0, ""});
+  const auto length = static_cast<std::uint32_t>(message.size());
+  return "KoR2" + std::string(reinterpret_cast<const char*>(&length), sizeof length) + tag +
+         std::string(reinterpret_cast<const char*>(message.data()), message.size());
+}
+
+// As in a container network whose address exists on several hosts. It can read what passes, but
+// neither learns a secret nor speaks for the server.
+TEST_F(TcpRendezvousTest, ARelayLearnsNoSecretAndCannotEndTheJob) {
+  const Secret seed = [] {
+    Secret drawn{};
+    drawn.fill(std::byte{0x5a});
+    return drawn;
+  }();
+  for (const std::string& tag : {std::string(), std::string(16, '\x7f')}) {
+    ranks_.clear();
+    begin(1);
+    Relay relay(client_.server);
+    client_.server.port = relay.port();
+    fork_rank(0, [seed](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      // As a session does with the record of rank 0.
+      const auto records = rendezvous.gather_all(seed);
+      if (!std::ranges::equal(records.at(0), seed)) return false;
+      try {
+        for (;;) static_cast<void>(rendezvous.gather_all({}));
+      } catch (const BackendError& error) {
+        // Not ShutDown, as the forged message would have it.
+        return std::string(error.what()).find("altered or replayed") != std::string::npos;
+      }
+    });
+    std::thread between([&] {
+      int pieces = 0;
+      relay.run([&](int client) {
+        // After the welcome, the roster and the first result.
+        if (++pieces < 5) return;
+        const std::string frame = forged_end(tag);
+        static_cast<void>(::send(client, frame.data(), frame.size(), MSG_NOSIGNAL));
+      });
+    });
+    EXPECT_EQ(run().status, 1) << "the job goes on without its only rank";
+    between.join();
+    EXPECT_THAT(statuses(), testing::Each(0));
+    EXPECT_NE(relay.seen().find(std::string(16, '\x5a')), std::string::npos);
+    EXPECT_FALSE(shows_secret(relay.seen()));
+    EXPECT_FALSE(shows_secret(relay.seen(), transport::derive_secret(make_secret(), seed, 1)));
+  }
 }
 
 }  // namespace

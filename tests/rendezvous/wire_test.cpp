@@ -40,15 +40,12 @@ void expect_refused(Body body, const std::string& why) {
 }
 
 TEST(RendezvousWire, ValuesThatNobodyMeansAreRefused) {
-  const Bytes nonce(nonce_bytes);
-  expect_refused(Hello{.nonce = Bytes(3)}, "without a nonce");
-  expect_refused(Challenge{.nonce = Bytes(3), .proof = Bytes(proof_bytes)}, "without a nonce");
-  expect_refused(Challenge{.nonce = nonce, .proof = Bytes(3)}, "another length");
-  expect_refused(Proof{.proof = Bytes(proof_bytes + 1)}, "another length");
-  expect_refused(Hello{.nonce = nonce, .host = std::string(max_name + 1, 'x')}, "a name");
-  expect_refused(Hello{.nonce = nonce, .role = static_cast<Role>(7)}, "a role");
-  expect_refused(Hello{.nonce = nonce, .slots = -1}, "slots");
-  expect_refused(Hello{.nonce = nonce, .wanted_rank = max_ranks}, "a rank");
+  expect_refused(HandshakeStep{}, "another handshake");
+  expect_refused(HandshakeStep{Bytes(transport::Handshake::max_bytes + 1)}, "another handshake");
+  expect_refused(Hello{.host = std::string(max_name + 1, 'x')}, "a name");
+  expect_refused(Hello{.role = static_cast<Role>(7)}, "a role");
+  expect_refused(Hello{.slots = -1}, "slots");
+  expect_refused(Hello{.wanted_rank = max_ranks}, "a rank");
   expect_refused(Contribution{.payload = Bytes(max_payload + 1)}, "a payload");
   expect_refused(FailureReport{.ranks = {-1}}, "a rank");
   expect_refused(Exited{.status = 256}, "a status");

@@ -57,9 +57,7 @@ Time World::any(Time most) {
   return Time(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most.count() + 1)));
 }
 
-Hello World::hello() const {
-  return {.nonce = Bytes(nonce_bytes, std::byte{5}), .version = plan_.options.version};
-}
+Hello World::hello() const { return {.version = plan_.options.version}; }
 
 // ---- the network: connections keep the order, and differ in their delays ----
 
@@ -142,18 +140,27 @@ void World::do_send(const Send& send) {
   at(channel.last_down, [this, link = send.link, message] {
     const Channel& to = channels_.at(link);
     if (!to.client_open) return;
-    const auto* const challenge = std::get_if<Challenge>(message.get());
-    if (challenge != nullptr && to.owner != Channel::Owner::process) on_challenge(link, *challenge);
+    const auto* const step = std::get_if<HandshakeStep>(message.get());
+    if (step != nullptr && to.owner != Channel::Owner::process) on_step(link, *step);
     if (to.owner == Channel::Owner::agent) to_agent(to.index, *message);
     if (to.owner == Channel::Owner::process) to_process(to.index, message);
   });
 }
 
-void World::on_challenge(Link link, const Challenge& challenge) {
-  auto proof = make_proof(plan_.options.secret, hello().nonce, challenge);
+void World::introduce(Link link, const Hello& hello) {
+  Channel& channel = channels_.at(link);
+  channel.hello = hello;
+  channel.handshake.emplace(make_client(plan_.options.secret));
+  send_up(link, HandshakeStep{channel.handshake->begin()});
+}
+
+void World::on_step(Link link, const HandshakeStep& step) {
+  Channel& channel = channels_.at(link);
+  auto proof = channel.handshake->answer(step.bytes);
   if (!proof) throw Violation("secret", "the server does not know it");
-  if (channels_.at(link).owner == Channel::Owner::stranger) proof->proof.back() ^= std::byte{1};
-  send_up(link, *proof);
+  if (channel.owner == Channel::Owner::stranger) proof->back() ^= std::byte{1};
+  send_up(link, HandshakeStep{*proof});
+  send_up(link, channel.hello);
 }
 
 void World::do_close(Link link) {
@@ -170,7 +177,8 @@ void World::do_close(Link link) {
 
 void World::judge_send(Channel& channel, const Message& message) {
   if (channel.owner == Channel::Owner::stranger) {
-    if (!std::holds_alternative<Refusal>(message) && !std::holds_alternative<Challenge>(message))
+    if (!std::holds_alternative<Refusal>(message) &&
+        !std::holds_alternative<HandshakeStep>(message))
       throw Violation("strangers", "a stranger gets an answer");
     return;
   }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <set>
@@ -75,6 +76,8 @@ class World {
     bool welcome = false;
     bool client_open = true;
     bool server_open = true;
+    std::optional<transport::Handshake> handshake{};
+    Hello hello{};
     Time last_up{};
     Time last_down{};
   };
@@ -97,7 +100,9 @@ class World {
   void drain();
   void do_send(const Send& send);
   void do_close(Link link);
-  void on_challenge(Link link, const Challenge& challenge);
+  /// Begins a handshake, which `hello` follows.
+  void introduce(Link link, const Hello& hello);
+  void on_step(Link link, const HandshakeStep& step);
   void judge_send(Channel& channel, const Message& message);
   void schedule_tick();
   [[nodiscard]] Time deliverable(std::size_t host) const;

@@ -32,7 +32,7 @@ void World::greet_as_agent(std::size_t index) {
   message.slots = agent.slots;
   message.wanted_rank = static_cast<std::int32_t>(index);
   message.job = agent.of_other_job ? "that" : plan_.options.job;
-  send_up(agent.link, message);
+  introduce(agent.link, message);
 }
 
 void World::on_refusal(std::size_t index, const Refusal& refusal) {
@@ -194,10 +194,11 @@ void World::stranger(const Fault& fault) {
   message.slots = 4;
   message.process = 1;
   message.wanted_rank = 0;
-  if (fault.which % 5 == 0) send_up(link, message);
+  if (fault.which % 5 == 0) introduce(link, message);
   if (fault.which % 5 == 1) send_up(link, Join{});
   if (fault.which % 5 == 2) send_up(link, End{0, ""});
   if (fault.which % 5 == 3) close_up(link);
+  if (fault.which % 5 == 4) send_up(link, message);
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -44,7 +44,7 @@ void World::start_process(std::size_t host, ProcessId id, int wanted_rank) {
     message.host = agents_[process.host].host;
     message.wanted_rank = wanted_rank;
     message.pid = static_cast<std::int32_t>(index + 1);
-    send_up(process.link, message);
+    introduce(process.link, message);
   });
 }
 
@@ -55,8 +55,8 @@ void World::to_process(std::size_t index, const SharedMessage& message) {
     process.inbox.push_back(message);
     return;
   }
-  if (const auto* challenge = std::get_if<Challenge>(message.get())) {
-    on_challenge(process.link, *challenge);
+  if (const auto* step = std::get_if<HandshakeStep>(message.get())) {
+    on_step(process.link, *step);
   } else if (std::holds_alternative<Welcome>(*message)) {
     process.stage = Stage::joining;
     at(now_ + any(50ms), [this, index] { meet(index, false); });

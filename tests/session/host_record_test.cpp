@@ -55,6 +55,20 @@ class HostRecords : public testing::Test {
   std::vector<SetupReport> reports_ = std::vector<SetupReport>(3);
 };
 
+// Otherwise whoever reads the records knows the secret.
+TEST_F(HostRecords, DoNotHoldTheSecretOfTheSession) {
+  const transport::Secret job{std::byte{1}};
+  records_[0].seed.fill(std::byte{7});
+  records_[0].session = 4711;
+  const transport::Secret secret = secret_of_session(job, records_);
+  EXPECT_NE(secret, records_[0].seed);
+  EXPECT_NE(secret, secret_of_session({}, records_)) << "it depends on the job's secret";
+  records_[1].seed.fill(std::byte{9});
+  EXPECT_EQ(secret, secret_of_session(job, records_)) << "only the seed of rank 0 counts";
+  records_[0].seed.front() = std::byte{8};
+  EXPECT_NE(secret, secret_of_session(job, records_)) << "each session has its own";
+}
+
 TEST_F(HostRecords, ThatAgreeAreNoErrors) {
   EXPECT_EQ(find_errors(records_).text, "");
   for (const int rank : {0, 1, 2}) EXPECT_EQ(why_no_memory(records_, topology_, rank), "");
@@ -161,9 +175,9 @@ TEST_F(HostRecords, NoRankTriesToConnectIfOneIsUnreachable) {
   listen(0, "127.0.0.2");
   const transport::Listeners listeners({});
   const auto wait = [] { ADD_FAILURE() << "waits"; };
-  EXPECT_EQ(connect_hosts(topology_, records_, memory(), listeners, wait).problem, "");
+  EXPECT_EQ(connect_hosts(topology_, records_, memory(), {}, listeners, wait).problem, "");
   topology_ = make_topology(2, topology_.node_of);
-  EXPECT_THAT(connect_hosts(topology_, records_, memory(), listeners, wait).problem,
+  EXPECT_THAT(connect_hosts(topology_, records_, memory(), {}, listeners, wait).problem,
               HasSubstr("cannot reach rank 0"));
 }
 

@@ -173,30 +173,88 @@ class Eavesdropper {
   std::string heard_{};
 };
 
-TEST(PeerConnector, WhoHeardAHandshakeCannotRepeatIt) {
+/// Two ranks with somebody between them.
+bool meet_through(Eavesdropper& between, PeerConnector& called, PeerConnector& caller) {
+  const auto until = steady_clock::now() + 300ms;
+  bool all = false;
+  while (!all && steady_clock::now() < until) {
+    all = caller.step(1ms);
+    all = called.step(1ms) && all;
+    between.step();
+  }
+  return all;
+}
+
+// Each address may exist on several hosts, such as those of container networks.
+TEST(PeerConnector, ARankCannotBeReachedThroughAnotherAddress) {
   const Secret secret = make_secret(8);
   const Listeners listeners({loopback()});
   const SocketAddress& door = listeners.addresses().at(0);
   Eavesdropper between(door);
   PeerConnector called(0, secret, listeners, {{1, "b"}}, {});
   PeerConnector caller(1, secret, listeners, {}, {{0, "a", {between.address()}}});
-  const auto until = steady_clock::now() + too_long;
-  for (bool all = false; !all && steady_clock::now() < until;) {
-    all = caller.step(1ms);
-    all = called.step(1ms) && all;
-    between.step();
-  }
-  ASSERT_EQ(called.missing(), std::vector<int>{});
+  EXPECT_FALSE(meet_through(between, called, caller));
+  EXPECT_EQ(called.missing(), std::vector<int>{1});
+  EXPECT_THAT(caller.problem(), HasSubstr("another process answers"));
   ASSERT_FALSE(between.heard().empty());
   for (std::size_t i = 0; i + 8 <= secret.size(); ++i)
     EXPECT_EQ(between.heard().find(std::string(reinterpret_cast<const char*>(&secret.at(i)), 8)),
               std::string::npos);
+  // The rank itself is not kept away by that.
+  PeerConnector direct(1, secret, listeners, {}, {{0, "a", {door}}});
+  EXPECT_TRUE(meet({&called, &direct}));
+}
 
+/// What a caller says in a handshake with `callee`, which this test plays.
+std::string say_handshake(Handshake callee, PeerConnector& caller, const Listeners& listeners) {
+  node::FileDescriptor socket;
+  std::string said;
+  const auto until = steady_clock::now() + too_long;
+  while (!callee.is_trusted() && steady_clock::now() < until) {
+    caller.step(1ms);
+    if (!socket.valid())
+      socket = node::FileDescriptor(
+          ::accept4(listeners.sockets().at(0).get(), nullptr, nullptr, SOCK_NONBLOCK));
+    std::array<std::byte, Handshake::max_bytes> buffer{};
+    const std::size_t awaited = callee.awaited_bytes();
+    if (!socket.valid() ||
+        ::recv(socket.get(), buffer.data(), awaited, 0) != static_cast<ssize_t>(awaited))
+      continue;
+    said.append(reinterpret_cast<const char*>(buffer.data()), awaited);
+    const auto answer = callee.answer(std::span(buffer).first(awaited));
+    EXPECT_TRUE(answer.has_value());
+    ::send(socket.get(), answer->data(), answer->size(), MSG_NOSIGNAL);
+  }
+  return said;
+}
+
+TEST(PeerConnector, WhoHeardAHandshakeCannotRepeatIt) {
+  const Secret secret = make_secret(8);
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  PeerConnector caller(1, secret, listeners, {}, {{0, "a", {door}}});
+  const std::string said =
+      say_handshake(Handshake(Handshake::Side::callee, secret,
+                              {.kind = Parties::Kind::control, .callee = 0, .at = door}),
+                    caller, listeners);
+  ASSERT_EQ(said.size(), Handshake::hello_bytes + Handshake::proof_bytes);
   PeerConnector again(0, secret, listeners, {{1, "b"}}, {});
   const node::FileDescriptor stranger = call(door);
-  say(stranger, between.heard());
+  say(stranger, said);
   EXPECT_FALSE(meet({&again}, 300ms));
   EXPECT_EQ(again.missing(), std::vector<int>{1});
+}
+
+TEST(PeerConnector, BothSidesHaveTheSameKeys) {
+  const Listeners listeners({loopback()});
+  PeerConnector called(0, make_secret(9), listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, make_secret(9), listeners, {}, {{0, "a", listeners.addresses()}});
+  ASSERT_TRUE(meet({&called, &caller}));
+  const FrameKeys here = called.take().at(0).keys;
+  const FrameKeys there = caller.take().at(0).keys;
+  EXPECT_EQ(here.sent, there.received);
+  EXPECT_EQ(here.received, there.sent);
+  EXPECT_NE(here.sent, here.received);
 }
 
 TEST(PeerConnector, OnlyTheRankThatWasMeantAnswers) {

@@ -39,6 +39,12 @@ inline Secret make_secret(int seed) {
   return secret;
 }
 
+/// Keys of one side of a connection; the other side has the same in reverse.
+inline FrameKeys keys_of(int number) {
+  return {.sent = make_secret(number), .received = make_secret(number + 1)};
+}
+inline FrameKeys reversed(const FrameKeys& keys) { return {keys.received, keys.sent}; }
+
 /// Two connected sockets in non-blocking mode: the connecting one, and the accepted one.
 inline std::pair<node::FileDescriptor, node::FileDescriptor> make_connection() {
   const Listeners listeners({loopback()});

@@ -23,8 +23,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::uint64_t session = 0x1234'5678'9abc'def0;
-
 /// Two ranks, each with a clock that stands still until it is moved.
 class SocketTransportTest : public testing::Test {
  protected:
@@ -40,7 +38,7 @@ class SocketTransportTest : public testing::Test {
     void poll(std::chrono::nanoseconds pause = 0s) {
       transport->set_time(now, pause);
       transport->poll([this](int, std::span<const std::byte> message) {
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(message.data()) % 16, 0U);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(message.data()) % 8, 0U);
         arrived.emplace_back(message.begin(), message.end());
       });
     }
@@ -50,11 +48,12 @@ class SocketTransportTest : public testing::Test {
     }
   };
 
-  void connect(std::chrono::nanoseconds peer_timeout = 0s, std::uint64_t other_session = session) {
+  void connect(std::chrono::nanoseconds peer_timeout = 0s,
+               const FrameKeys& other_keys = reversed(keys_of(1))) {
     auto [first, second] = make_connection();
     raw_ = first.get();
-    make(a_, 7, "host-b", std::move(first), peer_timeout, session);
-    make(b_, 3, "host-a", std::move(second), peer_timeout, other_session);
+    make(a_, 7, "host-b", std::move(first), peer_timeout, keys_of(1));
+    make(b_, 3, "host-a", std::move(second), peer_timeout, other_keys);
   }
 
   template <typename Done>
@@ -73,13 +72,12 @@ class SocketTransportTest : public testing::Test {
 
  private:
   static void make(End& end, int peer, const char* host, node::FileDescriptor socket,
-                   std::chrono::nanoseconds peer_timeout, std::uint64_t number) {
+                   std::chrono::nanoseconds peer_timeout, const FrameKeys& keys) {
     std::vector<SocketPeer> peers;
-    peers.push_back({peer, host, {peer, peer + 1}, std::move(socket)});
+    peers.push_back({peer, host, {peer, peer + 1}, std::move(socket), keys});
     end.transport.emplace(
         std::move(peers),
-        SocketOptions{.session = number,
-                      .peer_timeout = peer_timeout,
+        SocketOptions{.peer_timeout = peer_timeout,
                       .acknowledged_ago = [&end](int) { return end.acknowledged_ago; },
                       .max_unsent = end.max_unsent});
     end.transport->set_time(end.now, 0s);
@@ -125,9 +123,9 @@ TEST_F(SocketTransportTest, CarriesMegabytesThroughSmallBuffers) {
 TEST_F(SocketTransportTest, FramesMayComeByteByByte) {
   // Beside an end that is no transport: its frames are copied bytewise.
   auto [from, to] = make_connection();
-  SocketEdge writer(1, std::move(from), session);
+  SocketEdge writer(1, std::move(from), keys_of(1));
   auto [relay, reader_socket] = make_connection();
-  SocketEdge reader(1, std::move(reader_socket), session);
+  SocketEdge reader(1, std::move(reader_socket), reversed(keys_of(1)));
   for (int number = 0; number < 5; ++number)
     writer.send(pattern(1, number, static_cast<std::size_t>(number) * 9));
   std::vector<Message> arrived;
@@ -349,9 +347,8 @@ TEST_F(SocketTransportTest, TheTimeBeginsWithTheFirstPass) {
   auto [first, second] = make_connection();
   std::vector<SocketPeer> peers;
   peers.push_back({3, "host-a", {3}, std::move(first)});
-  SocketTransport transport(
-      std::move(peers),
-      {.session = session, .peer_timeout = 30s, .acknowledged_ago = [](int) { return 1000s; }});
+  SocketTransport transport(std::move(peers),
+                            {.peer_timeout = 30s, .acknowledged_ago = [](int) { return 1000s; }});
   const steady_clock::time_point begin{1000s};
   for (const std::chrono::nanoseconds age : {0ns, 30s - 1ns}) {
     transport.set_time(begin + age, 0s);
@@ -391,8 +388,7 @@ TEST_F(SocketTransportTest, TheKernelTellsThatAHostAnswers) {
   steady_clock::time_point now{};
   std::vector<SocketPeer> peers;
   peers.push_back({3, "host-a", {3}, std::move(first)});
-  SocketTransport transport(std::move(peers),
-                            {.session = session, .peer_timeout = std::chrono::hours(1)});
+  SocketTransport transport(std::move(peers), {.peer_timeout = std::chrono::hours(1)});
   transport.set_time(now, 0s);
   for (int i = 0; i < 10; ++i) {
     now += std::chrono::hours(1);
@@ -410,14 +406,66 @@ TEST_F(SocketTransportTest, WithoutATimeoutNobodyIsEverLostBySilence) {
   EXPECT_FALSE(a_.readable());  // no beat either
 }
 
-TEST_F(SocketTransportTest, AnotherSessionsMessageEndsTheEdge) {
-  connect(0s, session + 1);
+TEST_F(SocketTransportTest, AFrameWithAnotherKeyEndsTheConnection) {
+  connect(0s, keys_of(1));
   a_.transport->send(7, pattern(3, 0, 10));
   const auto until = steady_clock::now() + too_long;
   while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_THAT(b_.transport->loss()->message, HasSubstr("not a message of this session"));
+  EXPECT_THAT(b_.transport->loss()->message,
+              HasSubstr("the connection to rank 3 on host host-a was closed: a frame of "
+                        "rank 3 was altered or replayed on the way"));
   EXPECT_TRUE(b_.arrived.empty());
+}
+
+/// The frames that a rank sends for three messages.
+std::vector<std::string> record_frames() {
+  auto [from, to] = make_connection();
+  SocketEdge writer(1, std::move(from), keys_of(1));
+  std::vector<std::string> frames;
+  for (int number = 0; number < 3; ++number) {
+    writer.send(pattern(1, number, 100));
+    std::string& frame = frames.emplace_back();
+    for (const auto until = steady_clock::now() + too_long;
+         frame.size() < 24 + 104 && steady_clock::now() < until;) {
+      std::array<char, 256> buffer{};
+      const ssize_t bytes = ::recv(to.get(), buffer.data(), buffer.size(), 0);
+      if (bytes > 0) frame.append(buffer.data(), static_cast<std::size_t>(bytes));
+    }
+  }
+  return frames;
+}
+
+/// The number of messages that reach a rank from these frames, and its error.
+std::pair<int, std::string> hear(const std::vector<std::string>& frames,
+                                 const FrameKeys& keys = reversed(keys_of(1))) {
+  auto [relay, socket] = make_connection();
+  for (const std::string& frame : frames)
+    EXPECT_EQ(::send(relay.get(), frame.data(), frame.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(frame.size()));
+  relay = {};
+  SocketEdge reader(1, std::move(socket), keys);
+  int messages = 0;
+  const auto until = steady_clock::now() + too_long;
+  while (!reader.closed() && steady_clock::now() < until)
+    reader.read([&](int, std::span<const std::byte>) { ++messages; });
+  return {messages, reader.error()};
+}
+
+TEST(SocketEdge, AFrameThatWasTouchedOnTheWayEndsTheEdge) {
+  const std::vector<std::string> frames = record_frames();
+  const std::string touched = "a frame of rank 1 was altered or replayed on the way";
+  EXPECT_EQ(hear(frames), std::pair(3, std::string()));
+  for (const std::size_t at : {0U, 4U, 8U, 23U, 24U, 123U}) {  // kind, length, tag, message
+    std::vector<std::string> altered = frames;
+    altered[1][at] = static_cast<char>(altered[1][at] ^ 1);
+    EXPECT_EQ(hear(altered), std::pair(1, touched)) << at;
+  }
+  EXPECT_EQ(hear({frames[0], frames[2]}), std::pair(1, touched)) << "one is dropped";
+  EXPECT_EQ(hear({frames[0], frames[0]}), std::pair(1, touched)) << "one is repeated";
+  EXPECT_EQ(hear({frames[1], frames[0]}), std::pair(0, touched)) << "two are exchanged";
+  EXPECT_EQ(hear(frames, keys_of(1)), std::pair(0, touched)) << "they are sent back";
+  EXPECT_EQ(hear(frames, keys_of(9)), std::pair(0, touched)) << "of another connection";
 }
 
 TEST_F(SocketTransportTest, OneThatIsAbandonedStaysSilent) {

@@ -139,20 +139,16 @@ void fill_slots(const Flags& flags, Options& options) {
         fmt::format("{} slots are too few for {} processes", slots, options.server.np));
 }
 
-/// The parts of the command line that must be equal on all hosts. The description is sent before
-/// the other side has proven that it knows the secret, so arguments and values are hashed. The
-/// value of `-x NAME` may differ between hosts.
-std::string describe_job(const Options& options) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-  const auto add = [&](const std::string& word) {
-    for (const char c : word + '\0') {
-      hash ^= static_cast<unsigned char>(c);
-      hash *= 1099511628211U;
-    }
-  };
-  std::ranges::for_each(options.variables, add);
-  add("");
-  std::ranges::for_each(options.command, add);
+/// The parts of the command line that must be equal on all hosts. Arguments and values may be
+/// secret, and the description is neither encrypted nor kept out of logs, so they are hashed with
+/// the job's secret: without it, nobody can try out which arguments have this hash. The value of
+/// `-x NAME` may differ between hosts.
+std::string describe_job(const Options& options, const std::vector<std::string>& variables) {
+  std::string words;
+  for (const std::string& variable : variables) words += variable + '\0';
+  words += '\0';
+  for (const std::string& word : options.command) words += word + '\0';
+  const std::uint64_t hash = transport::hash_with_secret(options.server.secret, words);
   const rendezvous::ServerOptions& server = options.server;
   const std::string elastic =
       server.elastic ? fmt::format("--min-np {} --max-np {} ", server.min_np, server.max_np) : "";
@@ -216,17 +212,18 @@ void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& s
   if (options.command.empty()) throw UsageError("the program is missing");
   fill_server(flags, options);
   fill_rendezvous(flags, options);
-  const std::string& job = options.joining.job;
-  options.server.job = job.empty() ? describe_job(options) : job;
+  const std::vector<std::string> given = options.variables;
   fill_variables(options);
   if (secret) {
     options.slots = flags.slots;
     options.server.secret = *secret;
-    return;
+  } else {
+    fill_slots(flags, options);
+    options.server.secret =
+        flags.secret_file.empty() ? make_secret() : read_secret(flags.secret_file);
   }
-  fill_slots(flags, options);
-  options.server.secret =
-      flags.secret_file.empty() ? make_secret() : read_secret(flags.secret_file);
+  const std::string& job = options.joining.job;
+  options.server.job = job.empty() ? describe_job(options, given) : job;
 }
 
 }  // namespace kolorun

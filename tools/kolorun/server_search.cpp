@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/message.hpp"
+#include "rendezvous/introduction.hpp"
 
 namespace kolorun {
 namespace {
@@ -24,20 +24,24 @@ constexpr nanoseconds min_patience_for_answer = 2s;  // the server may be busy
 constexpr nanoseconds silence = 30s;
 constexpr nanoseconds silent_search = 3s;
 constexpr nanoseconds between_rounds = 50ms;
+// The search goes on for this long while a server answers that does not know the secret: the right
+// one may still start, and a stranger must not end the search at once.
+constexpr nanoseconds patience_with_strangers = 5s;
+// Each attempt is a line in the log of such a server.
+constexpr nanoseconds between_rounds_with_strangers = 1s;
 
 struct Answer {
   std::optional<FoundServer> server{};
   rendezvous::Refusal refusal{};
+  std::string distrust{};  // why the server is not trusted
 };
 
-Answer greet(const transport::Endpoint& at, rendezvous::Hello hello,
+Answer greet(const transport::Endpoint& at, const rendezvous::Hello& hello,
              const rendezvous::Secret& secret, nanoseconds patience) {
   FoundServer found{rendezvous::MessageStream(transport::connect_to(at, patience)), at, {}};
-  const auto handshake = transport::make_job_handshake(
-      transport::Handshake::Side::caller, secret, transport::draw_nonce(rendezvous::nonce_bytes));
+  rendezvous::Introduction introduction(secret, hello, transport::to_string(at));
   transport::tune(found.connection.descriptor(), silence);
-  hello.nonce = handshake->begin();
-  found.connection.send(hello);
+  introduction.begin(found.connection);
   Answer answer;
   bool answered = false;
   const auto until = steady_clock::now() + std::max(patience, min_patience_for_answer);
@@ -50,28 +54,25 @@ Answer greet(const transport::Endpoint& at, rendezvous::Hello hello,
     ::poll(&waits, 1, static_cast<int>(left.count()));
     // Messages after the welcome are for the agent.
     found.connection.read([&](const rendezvous::Message& message) {
-      if (const auto* challenge = std::get_if<rendezvous::Challenge>(&message))
-        if (const auto proof = prove(*handshake, *challenge)) {
-          found.connection.send(*proof);
-          return true;
-        }
+      if (!introduction.passes(found.connection, message)) {
+        answer.distrust = introduction.problem();
+        answered = !answer.distrust.empty();
+        return !answered;
+      }
       answered = true;
       if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message))
         answer.refusal = *refusal;
-      else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message);
-               welcome == nullptr || !handshake->is_trusted())
-        answer.refusal.reason =
-            "the server at this address does not know this job's secret; check the host, port and "
-            "secret";
-      else
+      else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message))
         found.welcome = *welcome;
+      else
+        answer.refusal.reason = "it answers a hello with another message than a welcome";
       return false;
     });
   }
   if (!answered)
     throw kolo::BackendError(
         fmt::format("{}: {}", transport::to_string(at), found.connection.reason()));
-  if (answer.refusal.reason.empty()) answer.server = std::move(found);
+  if (answer.refusal.reason.empty() && answer.distrust.empty()) answer.server = std::move(found);
   return answer;
 }
 
@@ -81,26 +82,38 @@ class Reasons {
   /// `most`: the maximum time for which a server may answer that the agent should try again later.
   explicit Reasons(nanoseconds most) : most_(most) {}
 
-  void begin_round() { refusal_.reset(); }
+  void begin_round() {
+    refusal_.reset();
+    distrust_.clear();
+  }
   void add(const std::string& error) { reason_ = error; }
   void add(const transport::Endpoint& at, const rendezvous::Refusal& refusal) {
     reason_ = fmt::format("the rendezvous server at {} refuses this host: {}",
                           transport::to_string(at), refusal.reason);
     refusal_ = refusal;
   }
-  /// Throws if a server has refused the agent for good in this round.
+  void add_distrust(const std::string& why) { reason_ = distrust_ = why; }
+  /// Throws if a server has refused the agent for good in this round, or if servers that are not
+  /// trusted have answered for too long.
   void throw_if_final() {
     const auto now = steady_clock::now();
+    if (distrust_.empty()) distrusted_since_ = now;
+    if (now - distrusted_since_ >= patience_with_strangers) throw kolo::BackendError(distrust_);
     if (!refusal_) refused_since_ = now;
     if (refusal_ && now - refused_since_ >= std::min(refusal_->retry, most_))
       throw kolo::BackendError(reason_);
+  }
+  [[nodiscard]] nanoseconds pause() const {
+    return distrust_.empty() ? between_rounds : between_rounds_with_strangers;
   }
   [[nodiscard]] const std::string& text() const { return reason_; }
 
  private:
   nanoseconds most_;
   steady_clock::time_point refused_since_ = steady_clock::now();
+  steady_clock::time_point distrusted_since_ = steady_clock::now();
   std::optional<rendezvous::Refusal> refusal_{};
+  std::string distrust_{};
   std::string reason_{};
 };
 
@@ -124,7 +137,10 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
         Answer answer =
             greet(at, search.hello, search.secret, std::clamp<nanoseconds>(left, 10ms, patience));
         if (answer.server) return std::move(answer.server);
-        reasons.add(at, answer.refusal);
+        if (answer.distrust.empty())
+          reasons.add(at, answer.refusal);
+        else
+          reasons.add_distrust(answer.distrust);
       } catch (const kolo::BackendError& error) {
         reasons.add(error.what());
       }
@@ -139,7 +155,7 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
     if (steady_clock::now() >= too_long && !std::exchange(has_said, true))
       search.say(fmt::format("still looking for the rendezvous server: {}", why));
     // Waits, because some attempts fail immediately, such as an unknown host name.
-    std::this_thread::sleep_for(between_rounds);
+    std::this_thread::sleep_for(reasons.pause());
     patience = std::min(2 * patience, max_patience);
   }
 }

@@ -10,15 +10,14 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The oldest stranger without a hello, or the oldest stranger if all have sent one. Strangers with
-/// a hello are spared because the ranks of a large job all connect and send hellos at the same
-/// time.
+/// The oldest stranger that has sent nothing, or the oldest stranger if all have begun a handshake.
+/// Those are spared because the ranks of a large job all connect and begin at the same time.
 std::optional<Link> Connections::next_evicted() const {
   if (strangers_.size() < options_.max_strangers + static_cast<std::size_t>(options_.max_np))
     return std::nullopt;
   return std::ranges::min_element(strangers_, {},
                                   [&](const auto& entry) {
-                                    return std::tuple(peers_.at(entry.first).hello.has_value(),
+                                    return std::tuple(peers_.at(entry.first).handshake.has_value(),
                                                       entry.second, entry.first);
                                   })
       ->first;
@@ -40,28 +39,38 @@ const Peer* Connections::find(Link link) const {
 }
 
 std::optional<Hello> Connections::identify(Link link, const Message& message, Time now) {
-  const Peer& peer = peers_.at(link);
+  Peer& peer = peers_.at(link);
+  if (const auto* const step = std::get_if<HandshakeStep>(&message)) {
+    shake_hands(link, *step, now);
+    return std::nullopt;
+  }
   const auto* const hello = std::get_if<Hello>(&message);
-  const auto* const proof = std::get_if<Proof>(&message);
-  if (!peer.hello && hello != nullptr)
-    challenge(link, *hello);
-  else if (!peer.hello)
-    refuse(link, "its first message is not a hello", now);
-  else if (proof != nullptr && accepts(*peer.handshake, *proof))
-    return peer.hello;
-  else
+  if (!peer.handshake)
+    refuse(link, "it does not begin with a handshake", now);
+  else if (!peer.handshake->is_trusted())
     refuse(link, "the secret is wrong", now);
+  else if (hello == nullptr)
+    refuse(link, "its first message after the handshake is not a hello", now);
+  else
+    return peer.hello = *hello;
   return std::nullopt;
 }
 
-void Connections::challenge(Link link, const Hello& hello) {
-  Bytes nonce(nonce_bytes);
-  for (std::byte& byte : nonce) byte = static_cast<std::byte>(random_());
-  Peer& peer = peers_.at(link);
-  peer.hello = hello;
-  peer.handshake =
-      make_job_handshake(transport::Handshake::Side::callee, options_.secret, std::move(nonce));
-  actions_.send(link, rendezvous::challenge(*peer.handshake, hello));
+void Connections::shake_hands(Link link, const HandshakeStep& step, Time now) {
+  std::optional<transport::Handshake>& handshake = peers_.at(link).handshake;
+  if (!handshake) {
+    transport::Nonce nonce;
+    for (std::byte& byte : nonce) byte = static_cast<std::byte>(random_());
+    handshake.emplace(transport::Handshake::Side::callee, options_.secret,
+                      transport::Parties{.kind = transport::Parties::Kind::rendezvous}, nonce);
+  }
+  const auto answer = handshake->answer(step.bytes);
+  if (!answer)
+    refuse(link, "the secret is wrong", now);
+  else if (handshake->is_trusted())
+    actions_.authenticate(link, handshake->keys());
+  else
+    actions_.send(link, HandshakeStep{*answer});
 }
 
 void Connections::admit(Link link, Role role, ProcessId process) {
@@ -101,7 +110,7 @@ std::optional<Peer> Connections::drop(Link link, const std::string& reason, Time
   peers_.erase(found);
   strangers_.erase(link);
   if (peer.role) return std::optional(std::move(peer));
-  note_refusal(peer.from, peer.hello ? "the secret is wrong, or it gave up: " + reason : reason,
+  note_refusal(peer.from, peer.handshake ? "the secret is wrong, or it gave up: " + reason : reason,
                now);
   return std::nullopt;
 }

@@ -20,9 +20,9 @@
 namespace kolo::internal::rendezvous {
 
 struct Peer {
-  std::string from;              // the address, for messages
-  std::optional<Hello> hello{};  // set once the server has answered it with a challenge
-  std::unique_ptr<transport::Handshake> handshake{};
+  std::string from;                                 // the address, for messages
+  std::optional<transport::Handshake> handshake{};  // since its first message
+  std::optional<Hello> hello{};
   std::optional<Role> role{};  // none: a stranger
   ProcessId process = 0;
 };
@@ -71,14 +71,14 @@ class Connections {
     refuse(link, "it belongs to another user of this host", now);
   }
 
-  /// Handles a stranger's message. Returns the stranger's hello if this message proves that it
-  /// knows the secret.
+  /// Handles a stranger's message. Returns the message if it is the hello of a stranger that has
+  /// proved that it knows the secret.
   [[nodiscard]] std::optional<Hello> identify(Link link, const Message& message, Time now);
   /// Turns a stranger into a participant of the job. `process`: 0 for an agent.
   void admit(Link link, Role role, ProcessId process);
   /// Refuses a stranger that knows the secret, and closes its connection.
   void turn_away(Link link, const Refusal& refusal, Time now);
-  /// Refuses strangers that have not proved in time that they know the secret.
+  /// Refuses strangers that have not proved in time that they know the secret, and who they are.
   void refuse_late(Time now);
   [[nodiscard]] std::optional<Time> next_time() const;
 
@@ -89,7 +89,8 @@ class Connections {
   void send_to_admitted(const std::shared_ptr<const Message>& message);
 
  private:
-  void challenge(Link link, const Hello& hello);
+  /// Continues or begins the handshake.
+  void shake_hands(Link link, const HandshakeStep& step, Time now);
   void refuse(Link link, const std::string& reason, Time now);
   void note_refusal(const std::string& from, const std::string& reason, Time now);
 

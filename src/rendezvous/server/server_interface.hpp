@@ -47,6 +47,11 @@ struct Send {
   Link link;
   std::shared_ptr<const Message> message;  // several sends may share one
 };
+/// The other side is trusted: all later messages on the connection have tags.
+struct Authenticate {
+  Link link;
+  transport::FrameKeys keys;
+};
 /// Close the connection after all earlier sends have left. The caller no longer reports its events.
 struct Close {
   Link link;
@@ -61,7 +66,7 @@ struct Finish {
   int status;
   std::string reason;
 };
-using Action = std::variant<Send, Close, Note, Finish>;
+using Action = std::variant<Send, Authenticate, Close, Note, Finish>;
 
 /// Actions in the order in which the caller must carry them out.
 class Actions {
@@ -71,6 +76,9 @@ class Actions {
   }
   void send(Link link, std::shared_ptr<const Message> message) {
     actions_.emplace_back(Send{link, std::move(message)});
+  }
+  void authenticate(Link link, const transport::FrameKeys& keys) {
+    actions_.emplace_back(Authenticate{link, keys});
   }
   void close(Link link) { actions_.emplace_back(Close{link}); }
   void note(LogLevel level, std::string text) {

@@ -198,6 +198,9 @@ void TcpServer::carry_out() {
         found->second.welcome = true;
         found->second.connection.set_max_bytes(max_payload + max_handshake);
       }
+    } else if (const auto* trusted = std::get_if<Authenticate>(&action)) {
+      if (const auto found = clients_.find(trusted->link); found != clients_.end())
+        found->second.connection.authenticate(trusted->keys);
     } else if (const auto* close = std::get_if<Close>(&action)) {
       const auto found = clients_.find(close->link);
       if (found == clients_.end()) continue;

@@ -27,7 +27,7 @@ struct alignas(1024) HostRecord {
 
   // All ranks use rank 0's values of the next four members.
   std::uint64_t session = 0;  // a random number, so that no earlier session had it
-  transport::Secret secret{};
+  transport::Secret seed{};   // the ranks derive the session's secret from it
   std::int64_t peer_timeout_ns = 0;
   Network network{};
 
@@ -45,6 +45,13 @@ struct alignas(1024) HostRecord {
   std::array<transport::SocketAddress, max_addresses> addresses{};  // where this rank listens
 };
 static_assert(sizeof(HostRecord) == 1024 && std::is_trivially_copyable_v<HostRecord>);
+
+/// The secret with which the ranks of the session know each other. It is derived from the job's
+/// secret, so that it is never sent; in a job without one, it is as secret as the records.
+[[nodiscard]] inline transport::Secret secret_of_session(const transport::Secret& job,
+                                                         std::span<const HostRecord> records) {
+  return transport::derive_secret(job, records.front().seed, records.front().session);
+}
 
 /// The errors that keep the session from starting. Here and below, `records` is indexed by rank.
 [[nodiscard]] StartupErrors find_errors(std::span<const HostRecord> records);

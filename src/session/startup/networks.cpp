@@ -112,7 +112,8 @@ std::vector<std::string> find_unreachable_parents(std::span<const HostRecord> re
 }
 
 Connections connect_hosts(const Topology& topology, std::span<const HostRecord> records,
-                          const MemoryVerdict& memory, const transport::Listeners& listeners,
+                          const MemoryVerdict& memory, const transport::Secret& secret,
+                          const transport::Listeners& listeners,
                           const std::function<void()>& while_waiting) {
   const auto record_of = [&](int rank) -> const HostRecord& {
     return records[static_cast<std::size_t>(rank)];
@@ -135,8 +136,8 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
     callees.push_back(
         {callee, host_of(callee), usable_addresses(record_of(callee), record_of(topology.rank))});
 
-  transport::PeerConnector connector(topology.rank, records.front().secret, listeners,
-                                     std::move(callers), std::move(callees));
+  transport::PeerConnector connector(topology.rank, secret, listeners, std::move(callers),
+                                     std::move(callees));
   const auto until = std::chrono::steady_clock::now() + connect_timeout;
   while (!connector.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
     while_waiting();
@@ -144,7 +145,7 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
   for (transport::Connection& connection : connector.take())
     connections.peers.push_back({connection.rank, host_of(connection.rank),
                                  ranks_of_host(topology, connection.rank),
-                                 std::move(connection.socket)});
+                                 std::move(connection.socket), connection.keys});
   return connections;
 }
 

@@ -46,10 +46,12 @@ struct Connections {
 };
 
 /// Makes the connections. Collective, but with a timeout. Returns at once if the records show that
-/// some rank cannot connect. `while_waiting` is called every few milliseconds.
+/// some rank cannot connect. `secret`: that of the session. `while_waiting` is called every few
+/// milliseconds.
 [[nodiscard]] Connections connect_hosts(const Topology& topology,
                                         std::span<const HostRecord> records,
                                         const MemoryVerdict& memory,
+                                        const transport::Secret& secret,
                                         const transport::Listeners& listeners,
                                         const std::function<void()>& while_waiting);
 

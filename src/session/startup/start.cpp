@@ -87,7 +87,7 @@ void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
 /// Writes the values of rank 0 that all ranks use.
 void fill_terms(const Settings& settings, HostRecord& record) {
   record.session = random_number();
-  fill_random(record.secret);
+  fill_random(record.seed);
   record.peer_timeout_ns = settings.peer_timeout.count();
 }
 
@@ -187,6 +187,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
              const MemoryVerdict& memory, const Preparation& own, const DataListener& data) {
   Setup setup;
   const bool has_network = needs_network(topology, memory);
+  const transport::Secret secret = secret_of_session(world.job_secret(), records);
   std::string no_connections;
   std::string no_data;
   // All ranks decide alike, since the records are the same everywhere.
@@ -194,7 +195,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
     setup.connections.emplace();
     attempt(no_connections, [&] {
       *setup.connections =
-          connect_hosts(topology, records, memory, own.listeners, [&] { world.check(); });
+          connect_hosts(topology, records, memory, secret, own.listeners, [&] { world.check(); });
       no_connections = setup.connections->problem;
       setup.report.without_connection = MissingRanks::of(setup.connections->missing);
     });
@@ -202,7 +203,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   std::string problem = has_network ? own.no_addresses : "";
   if (data.own != nullptr)
     attempt(no_data, setup.report.without_data,
-            [&] { setup.fabric = data.connect(records.front().secret, [&] { world.check(); }); });
+            [&] { setup.fabric = data.connect(secret, [&] { world.check(); }); });
   attempt(problem, [&] {
     diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
@@ -220,8 +221,7 @@ std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first
   if (!connections) return nullptr;
   return std::make_unique<transport::SocketTransport>(
       std::move(connections->peers),
-      transport::SocketOptions{.session = first.session,
-                               .peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
+      transport::SocketOptions{.peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
 }
 
 /// Logs on the lowest rank of a host that the host shares no memory: a warning, unless a setting

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tags that show that a frame is the next one that the other side has sent.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace kolo::internal::transport {
+
+using FrameKey = std::array<std::byte, 32>;
+
+/// The keys of one connection. Each direction has its own, so that a frame cannot be sent back.
+struct FrameKeys {
+  FrameKey sent{};
+  FrameKey received{};
+};
+
+using FrameTag = std::array<std::byte, 16>;
+
+/// The tags of one direction of a connection, in order. Both sides count the frames, so the number
+/// of a frame is not sent: a frame that is lost, repeated or moved has a wrong tag, as has one with
+/// altered bytes.
+class FrameTags {
+ public:
+  explicit FrameTags(const FrameKey& key) : key_(key) {}
+
+  /// The tag of the next frame.
+  [[nodiscard]] FrameTag next(std::span<const std::byte> header, std::span<const std::byte> body);
+  /// True if this is the next frame and its tag.
+  [[nodiscard]] bool accepts(std::span<const std::byte> header, std::span<const std::byte> body,
+                             const FrameTag& tag);
+
+ private:
+  FrameKey key_;
+  std::uint64_t count_ = 0;  // earlier frames
+};
+
+}  // namespace kolo::internal::transport

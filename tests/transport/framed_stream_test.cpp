@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/framed_stream.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "socket_fixture.hpp"
+
+namespace kolo::internal::transport {
+namespace {
+
+constexpr FramedStream::Bounds bounds{.max_bytes = 64, .max_unsent = 1 << 20};
+
+SharedBytes text(const std::string& content) {
+  const auto bytes = std::as_bytes(std::span(content));
+  return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+std::pair<node::FileDescriptor, node::FileDescriptor> make_pair() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  return {node::FileDescriptor(ends[0]), node::FileDescriptor(ends[1])};
+}
+
+/// The frames of "a", which has no tag, and of "b" and "c", which have tags.
+std::array<std::string, 3> record_stream() {
+  auto [near, far] = make_pair();
+  FramedStream stream(std::move(near), bounds);
+  std::array<std::string, 3> frames;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    if (i == 1) stream.authenticate(keys_of(1));
+    stream.send(text(std::string(1, static_cast<char>('a' + i))));
+    std::array<char, 64> buffer{};
+    const ssize_t bytes = ::recv(far.get(), buffer.data(), buffer.size(), 0);
+    frames[i].assign(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+  }
+  return frames;
+}
+
+/// The texts that arrive at a side that trusts the other one after "a", and why it closes.
+std::pair<std::string, std::string> read_stream(const std::vector<std::string>& frames,
+                                                const FrameKeys& keys = reversed(keys_of(1))) {
+  auto [near, far] = make_pair();
+  for (const std::string& frame : frames)
+    EXPECT_EQ(::send(far.get(), frame.data(), frame.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(frame.size()));
+  far = {};
+  FramedStream stream(std::move(near), bounds);
+  std::string heard;
+  while (!stream.closed())
+    stream.read([&](std::span<const std::byte> message) {
+      heard.append(reinterpret_cast<const char*>(message.data()), message.size());
+      if (heard == "a") stream.authenticate(keys);
+      return true;
+    });
+  return {heard, stream.reason()};
+}
+
+TEST(FramedStream, ClosesAtAFrameThatWasTouchedOnTheWay) {
+  const auto [a, b, c] = record_stream();
+  const std::string touched = "a message of it was altered or replayed on the way";
+  EXPECT_EQ(read_stream({a, b, c}),
+            std::pair(std::string("abc"), std::string("its connection is closed")));
+  for (std::size_t at = 4; at < b.size(); ++at) {  // length, tag, message
+    std::string altered = b;
+    altered[at] = static_cast<char>(altered[at] ^ 1);
+    const auto [heard, reason] = read_stream({a, altered, c});
+    EXPECT_EQ(heard, "a") << at;
+    EXPECT_NE(reason, "its connection is closed") << at;
+    if (at >= 8) {
+      EXPECT_EQ(reason, touched) << at;
+    }
+  }
+  EXPECT_EQ(read_stream({a, c}), std::pair(std::string("a"), touched)) << "one is dropped";
+  EXPECT_EQ(read_stream({a, b, b}), std::pair(std::string("ab"), touched)) << "one is repeated";
+  EXPECT_EQ(read_stream({a, c, b}), std::pair(std::string("a"), touched)) << "two are exchanged";
+  EXPECT_EQ(read_stream({a, b, c}, keys_of(1)), std::pair(std::string("a"), touched))
+      << "sent back";
+  // A frame without a tag, and room for one behind it.
+  EXPECT_EQ(read_stream({a, a, std::string(16, '\0')}), std::pair(std::string("a"), touched));
+}
+
+}  // namespace
+}  // namespace kolo::internal::transport
