@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -52,9 +51,7 @@ std::string to_string(const Shape& shape) {
   return text + ']';
 }
 
-std::string_view to_string(DType dtype) {
-  return is_enumerator<DType>(static_cast<std::uint8_t>(dtype)) ? traits_of(dtype).name : "unknown";
-}
+std::string_view to_string(DType dtype) { return traits_of(dtype).name; }
 
 std::string_view to_string(OperationType type) { return traits_of(type).name; }
 

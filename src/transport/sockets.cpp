@@ -111,20 +111,32 @@ node::FileDescriptor listen_on(const SystemAddress& address) {
   return socket;
 }
 
-node::FileDescriptor listen_at(const Endpoint& endpoint) {
+std::vector<node::FileDescriptor> listen_at(const Endpoint& endpoint) {
   std::vector<SystemAddress> addresses = resolve(endpoint, true);
   // IPv6 first: such a socket serves both families if it listens on all interfaces.
   std::stable_partition(addresses.begin(), addresses.end(), [](const SystemAddress& address) {
     return address.storage.ss_family == AF_INET6;
   });
+  const bool needs_one = endpoint.host.empty() || endpoint.port == 0;
+  std::vector<node::FileDescriptor> listeners;
   int error = 0;
   for (const SystemAddress& address : addresses) {
     node::FileDescriptor socket = listen_on(address);
-    if (socket.valid()) return socket;
-    error = errno;
+    if (socket.valid()) {
+      listeners.push_back(std::move(socket));
+      if (needs_one) break;
+      continue;
+    }
+    const bool is_absent = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
+    if (error == 0 || !is_absent) error = errno;
+    if (is_absent || needs_one) continue;
+    listeners.clear();
+    break;
   }
-  throw BackendError(
-      fmt::format("cannot listen on {}: {}", to_string(endpoint), error_text(error)));
+  if (listeners.empty())
+    throw BackendError(
+        fmt::format("cannot listen on {}: {}", to_string(endpoint), error_text(error)));
+  return listeners;
 }
 
 SocketAddress address_of(int socket) {
@@ -155,25 +167,34 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, nanoseconds timeout,
                                 const std::function<void()>& while_waiting) {
   const auto until = steady_clock::now() + timeout;
   const auto left = [&] { return std::chrono::ceil<milliseconds>(until - steady_clock::now()); };
-  const std::vector<SystemAddress> addresses = resolve(endpoint, false);
-  int error = 0;
-  do {
+  std::string problem;
+  const auto try_all = [&]() -> node::FileDescriptor {
+    const std::vector<SystemAddress> addresses = resolve(endpoint, false);
     for (const SystemAddress& address : addresses) {
       Connecting attempt = begin_to_connect(address);
       // An address that does not answer leaves half of the remaining time to those after it.
       const milliseconds share = &address == &addresses.back() ? left() : left() / 2;
-      error = attempt.error;
+      int error = attempt.error;
       if (error == EINPROGRESS)
         error = end_of_connecting(attempt.socket.get(), std::max(share, milliseconds(1)))
                     .value_or(ETIMEDOUT);
       if (error == 0) return std::move(attempt.socket);
+      problem = error_text(error);
+    }
+    return {};
+  };
+  do {
+    try {
+      if (node::FileDescriptor socket = try_all(); socket.valid()) return socket;
+    } catch (const BackendError& unknown) {
+      problem = unknown.what();
     }
     if (while_waiting) while_waiting();
     std::this_thread::sleep_for(std::min(between_attempts, std::max(left(), milliseconds(0))));
   } while (left() > milliseconds(0));
-  throw BackendError(fmt::format(
-      "no connection to the rendezvous server at {} within {} s: {}", to_string(endpoint),
-      std::chrono::duration<double>(timeout).count(), error_text(error)));
+  throw BackendError(fmt::format("no connection to the rendezvous server at {} within {} s: {}",
+                                 to_string(endpoint),
+                                 std::chrono::duration<double>(timeout).count(), problem));
 }
 
 node::FileDescriptor accept_connection(int listener) {

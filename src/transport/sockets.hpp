@@ -29,8 +29,10 @@ struct Endpoint {
 /// A socket that listens for connections. With port 0, the system chooses a port. Returns an
 /// invalid descriptor and sets errno if the address cannot be used.
 [[nodiscard]] node::FileDescriptor listen_on(const SystemAddress& address);
-/// Listens at the first usable address of the endpoint. Throws BackendError.
-[[nodiscard]] node::FileDescriptor listen_at(const Endpoint& endpoint);
+/// Listens at all addresses of the endpoint that this host has. One socket serves all interfaces,
+/// and with port 0 there is only one. Throws BackendError if no address can be used, or another
+/// socket has one of them.
+[[nodiscard]] std::vector<node::FileDescriptor> listen_at(const Endpoint& endpoint);
 /// The socket's own address; its family is AF_UNSPEC if the socket has none.
 [[nodiscard]] SocketAddress address_of(int socket);
 
@@ -45,7 +47,8 @@ struct Connecting {
 [[nodiscard]] std::optional<int> end_of_connecting(int socket, std::chrono::nanoseconds timeout);
 
 /// Connects to the endpoint. Tries all its addresses repeatedly until the timeout, since the server
-/// may not listen yet. Calls `while_waiting` between rounds. Throws BackendError.
+/// may not listen yet, and its name may not be known yet. Calls `while_waiting` between rounds.
+/// Throws BackendError.
 [[nodiscard]] node::FileDescriptor connect_to(const Endpoint& endpoint,
                                               std::chrono::nanoseconds timeout,
                                               const std::function<void()>& while_waiting = {});

@@ -50,6 +50,22 @@ if (named true) 2>/dev/null; then
   kill -TERM "$second" 2>/dev/null
   wait "$second"
   ends "the port by another name" "$first" 143 first.log
+
+  # The server listens at all addresses of its name.
+  outer=$(hostname -I | tr ' ' '\n' | grep -m 1 '^[0-9.]*$')
+  if [[ -n $outer ]]; then
+    { cat /etc/hosts; echo "$outer two.addresses"; echo "127.0.0.5 two.addresses"; } >hosts
+    for address in 127.0.0.5 "$outer"; do
+      port=$((port + 1))
+      starts serving.log named "$kolorun" -np 2 --rendezvous "two.addresses:$port" --slots 1 \
+        --secret-file secret "$rank_program" 5
+      serving=$!
+      until grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
+      expect "a name of two addresses, $address" 0 '^done: rank 1 of 2, commit 5$' \
+        "$kolorun" -np 2 --rendezvous "$address:$port" --slots 1 --secret-file secret "$rank_program" 5
+      ends "a name of two addresses, $address" "$serving" 0 serving.log
+    done
+  fi
 fi
 
 # Another program has the port: kolorun says why it does not serve.
@@ -83,6 +99,17 @@ for status in 0 3; do
     gone "a background process" "$(cat background)"
   fi
 done
+
+# The job is ended: also the background process of a shell that then exits with status 0.
+rm background
+starts ended.log "$kolorun" -np 1 sh -c \
+  'trap "exit 0" TERM; sh -c "trap \"\" TERM; echo \$\$ >background; read -r word <go_on" >/dev/null 2>&1 &
+  until [ -s background ]; do sleep 0.05; done; echo here; while :; do sleep 0.1; done'
+job=$!
+meets "a background process of a job that is ended" ended.log '^here$'
+kill -TERM "$job"
+ends "a background process of a job that is ended" "$job" 143 ended.log
+gone "a background process of a job that is ended" "$(cat background)"
 
 # kolorun is killed; its children are shells that do not end what they have started.
 starts killed.log "$kolorun" -np 2 bash -c "echo \$\$ >pid.\$RANK; '$session_program'; true"

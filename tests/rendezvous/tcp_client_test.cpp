@@ -55,7 +55,7 @@ Hello admit(MessageStream& client, const Secret& secret = make_secret()) {
 
 /// Whether a client goes on after an answer to its first message (none: null) and a welcome.
 bool trusts(const std::function<Bytes(const Bytes&)>& answer, bool& has_proved) {
-  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
   std::thread impostor([&] {
     MessageStream client = accept_client(listener);
     const Bytes first = receive<HandshakeStep>(client).bytes;
@@ -103,7 +103,7 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
 
 /// The error of a client whose server does this.
 std::string error_with(const std::function<void(MessageStream&)>& serve) {
-  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
   std::thread server([&] {
     MessageStream client = accept_client(listener);
     serve(client);
@@ -154,7 +154,7 @@ TEST(TcpRendezvousClient, DoesNotBelieveAServerOfAnotherUserOfTheHost) {
   const pid_t stranger = ::fork();
   if (stranger == 0) {
     if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
-    const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+    const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
     const std::uint16_t port = transport::address_of(listener.get()).port;
     if (::write(pipe[1], &port, sizeof port) != ssize_t{sizeof port}) ::_exit(1);
     MessageStream client = accept_client(listener);
@@ -179,7 +179,7 @@ TEST(TcpRendezvousClient, DoesNotBelieveAServerOfAnotherUserOfTheHost) {
 
 // It was on its way while this process met the others for the next session.
 TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
-  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
   std::thread server([&] {
     MessageStream client = accept_client(listener);
     static_cast<void>(admit(client));
@@ -204,8 +204,25 @@ TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
 
 TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {
   std::uint16_t port = 0;
-  { port = transport::address_of(transport::listen_at({"127.0.0.1", 0}).get()).port; }
+  { port = transport::address_of(transport::listen_at({"127.0.0.1", 0}).front().get()).port; }
   EXPECT_THROW(static_cast<void>(transport::connect_to({"127.0.0.1", port}, 100ms)), BackendError);
+}
+
+// A name may become known while a process waits, as that of a container that has just started.
+TEST(TcpRendezvousClient, ANameThatIsNotKnownYetIsLookedUpAgain) {
+  struct Enough {};
+  int rounds = 0;
+  EXPECT_THROW(static_cast<void>(transport::connect_to({"two..dots", 1}, 1h,
+                                                       [&] {
+                                                         if (++rounds == 3) throw Enough();
+                                                       })),
+               Enough);
+  try {
+    static_cast<void>(transport::connect_to({"two..dots", 1}, 1ms));
+    FAIL() << "no error";
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot resolve the address of two..dots"));
+  }
 }
 
 TEST(Endpoints, AreParsed) {

@@ -399,7 +399,7 @@ std::string read_raw(int socket) {
 // Whoever answers at one of the addresses that are tried can repeat what it hears to the server.
 TEST_F(TcpRendezvousTest, WhoAnswersAHelloDoesNotLearnTheSecret) {
   begin(1);
-  const node::FileDescriptor listener = transport::listen_at({"127.0.0.1", 0});
+  const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
   std::thread victim([&] {
     ClientOptions options = client_;
     options.server.port = transport::address_of(listener.get()).port;
@@ -460,7 +460,7 @@ class Relay {
   }
 
   transport::Endpoint to_;
-  node::FileDescriptor listener_ = transport::listen_at({"127.0.0.1", 0});
+  node::FileDescriptor listener_ = std::move(transport::listen_at({"127.0.0.1", 0}).front());
   std::string seen_{};
 };
 

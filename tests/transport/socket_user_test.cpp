@@ -25,7 +25,7 @@ bool are_known() {
 
 /// A connection within this process.
 struct Connection {
-  node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  node::FileDescriptor listener = std::move(listen_at({"127.0.0.1", 0}).front());
   node::FileDescriptor caller = connect_to({"127.0.0.1", address_of(listener.get()).port}, 20s);
   node::FileDescriptor accepted = accept_connection(listener.get());
 };

@@ -111,9 +111,11 @@ void Agent::reap() {
     if (pid <= 0) return;
     const auto child = children_.find(pid);
     if (child == children_.end()) continue;
-    // Ends the rest of the process group if the process has failed. Otherwise what it has left
-    // running, such as an upload, is to end by itself.
-    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) ::kill(-pid, SIGKILL);
+    // Ends the rest of the process group if the process has failed, or the job ends it. After a
+    // clean exit, what the process left running, such as an upload, may finish.
+    const bool is_clean = WIFEXITED(how) && WEXITSTATUS(how) == 0;
+    if (!is_clean || child->second.end_at || child->second.kill_at || status_.value_or(0) != 0)
+      ::kill(-pid, SIGKILL);
     report(child->second.id, WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how));
     children_.erase(child);
   }

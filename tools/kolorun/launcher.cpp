@@ -64,8 +64,8 @@ std::vector<Host> needed(const std::vector<Host>& hosts, const rendezvous::Serve
   return first;
 }
 
-/// The current directory as the shell names it. Other hosts may lack the path without symbolic
-/// links, such as that of an automounted home directory.
+/// The current directory as the shell names it, like `mpirun`. The resolved path may not exist on
+/// other hosts, for example if home directories are automounted.
 std::filesystem::path current_directory() {
   const char* const named = std::getenv("PWD");
   std::error_code none;  // if `named` does not exist

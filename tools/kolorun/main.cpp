@@ -36,11 +36,16 @@ constexpr int usage_status = 2;
 void enter_directory(const std::string& path) {
   std::error_code error;
   if (!path.empty()) std::filesystem::current_path(path, error);
-  if (!path.empty())
-    static_cast<void>(::setenv("PWD", path.c_str(), 1));  // shells ignore it if wrong
   if (error)
     throw std::runtime_error(fmt::format("the directory of the processes, {}, on host {}: {}", path,
                                          transport::host_name(), error.message()));
+  if (path.empty()) return;
+  // Shells believe PWD if it is a path of the current directory. They would resolve ".." in its
+  // text, and so leave the directory by another way than the kernel.
+  const std::filesystem::path named(path);
+  const bool is_plain =
+      named.is_absolute() && named.lexically_normal() == named && named.has_filename();
+  ::setenv("PWD", is_plain ? path.c_str() : std::filesystem::current_path().c_str(), 1);
 }
 
 /// Starts the server if it can run in this process. Otherwise `problem` has the reason: another

@@ -45,9 +45,12 @@ TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at
     : silence_(options.lease),
       server_(options, random_number),
       write_note_(std::move(write_note)),
-      listener_(transport::listen_at(at)),
-      port_(transport::address_of(listener_.get()).port),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      listeners_(transport::listen_at(at)),
+      port_(transport::address_of(listeners_.front().get()).port),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (const node::FileDescriptor& listener : listeners_)
+    not_inherited_.emplace_back(listener.get());
+}
 
 void TcpServer::stop() {
   const std::lock_guard lock(mutex_);
@@ -125,7 +128,9 @@ int TcpServer::milliseconds_to_wait() {
 
 void TcpServer::wait() {
   std::vector<pollfd> waits{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
-  if (accepts_) waits.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
+  if (accepts_)
+    for (const node::FileDescriptor& listener : listeners_)
+      waits.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
   for (const auto& [link, client] : clients_) {
     const bool writes = !client.connection.flushed();
     waits.push_back({.fd = client.connection.descriptor(),
@@ -136,18 +141,23 @@ void TcpServer::wait() {
 }
 
 void TcpServer::accept_all() {
-  accepts_ = true;
+  accepts_ = std::ranges::all_of(listeners_, [&](const node::FileDescriptor& listener) {
+    return accept_from(listener.get());
+  });
+}
+
+bool TcpServer::accept_from(int listener) {
   for (int i = 0; i < max_accepts; ++i) {
-    node::FileDescriptor socket = transport::accept_connection(listener_.get());
+    node::FileDescriptor socket = transport::accept_connection(listener);
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      accepts_ = errno == EAGAIN || errno == EWOULDBLOCK;
-      if (!accepts_ && !std::exchange(said_full_, true))
+      const bool accepts = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (!accepts && !std::exchange(said_full_, true))
         write_note_(LogLevel::warning,
                     fmt::format("new processes must wait: {}. The server has {} connections; raise "
                                 "the limit on open files (`ulimit -Hn`)",
                                 error_text(errno), clients_.size()));
-      return;
+      return accepts;
     }
     transport::tune(socket.get(), silence_);
     const std::string from = transport::peer_name(socket.get());
@@ -160,6 +170,7 @@ void TcpServer::accept_all() {
     if (is_foreign) server_.on_other_user(link, now());
     carry_out();
   }
+  return true;
 }
 
 void TcpServer::serve(Link link) {

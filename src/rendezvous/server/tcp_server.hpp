@@ -67,6 +67,8 @@ class TcpServer {
   /// the server sees the end of a job before the exits of processes that its caller has ended.
   void make_calls();
   void accept_all();
+  /// Returns false if the process cannot have more connections.
+  [[nodiscard]] bool accept_from(int listener);
   void serve(Link link);
   void carry_out();
   void drop_closed();
@@ -78,8 +80,8 @@ class TcpServer {
   Time silence_;
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
-  node::FileDescriptor listener_;
-  node::NotInherited not_inherited_{listener_.get()};
+  std::vector<node::FileDescriptor> listeners_;
+  std::vector<node::NotInherited> not_inherited_{};  // the listeners, in forked children
   std::uint16_t port_;
   transport::SocketUsers users_{};
   node::FileDescriptor wake_;  // readable if there are calls, or the server is to stop

@@ -104,9 +104,8 @@ void parse_together(Found& found) {
     if (rank() != 0) found.contents = parse_checkpoint(found.path, found.bytes);
   });
   if (!failed.ranks.empty())
-    throw CheckpointError(
-        CheckpointFault::corrupt, found.path,
-        fmt::format("checkpoint '{}' cannot be read: {}", found.path.string(), failed.message));
+    throw CheckpointError(CheckpointFault::corrupt, found.path,
+                          "as received from rank 0, " + failed.message);
 }
 
 // Collective: runs `find` on rank 0 and sends the file that it found to all ranks.

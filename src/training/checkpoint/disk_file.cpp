@@ -85,7 +85,6 @@ std::uint64_t File::size() const {
     errno = EISDIR;
     fail_with_errno();
   }
-  if (!S_ISREG(status.st_mode)) refuse(CheckpointFault::foreign, "is not a regular file");
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -111,8 +110,12 @@ File open_to_read(const fs::path& path, const std::string& kind) {
     throw CheckpointError(CheckpointFault::missing, path,
                           fmt::format("there is no {} '{}'", kind, path.string()));
   }
-  // Without O_NONBLOCK, opening a FIFO would wait for a writer; `size` refuses it.
-  return {path, O_RDONLY | O_NONBLOCK, "read", kind};
+  // Opening a FIFO would wait for a writer.
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    throw CheckpointError(CheckpointFault::foreign, path,
+                          fmt::format("{} '{}' is not a regular file", kind, path.string()));
+  }
+  return {path, O_RDONLY, "read", kind};
 }
 
 fs::path unfinished_name(const fs::path& path) {

@@ -43,12 +43,13 @@ void PassComparison::require_equal(std::span<const std::int32_t> maxima) {
   });
 }
 
-void PassComparison::compare(const std::string& name, StepNumber& step) noexcept {
+void PassComparison::compare(std::int64_t optimizer, StepNumber& step) noexcept {
   error_.attempt([&] {
     std::vector<std::int32_t> numbers = begin(step.passes());
     if (numbers.empty()) return;
     const TensorView view(numbers);
-    const GroupedAllreduceOptions max{.name = name, .op = ReduceOp::max, .process_set = set_};
+    const GroupedAllreduceOptions max{
+        .name = fmt::format("{}(compare)", optimizer), .op = ReduceOp::max, .process_set = set_};
     detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step.of_operation()}).get();
     require_equal(numbers);
   });

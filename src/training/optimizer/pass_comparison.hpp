@@ -7,7 +7,6 @@
 #include <exception>
 #include <functional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,8 +17,8 @@
 
 namespace kolo::internal {
 
-/// Compares the parameters in the passes that `ParameterComparison` names. An error does not end
-/// the pass, whose gradients are reduced.
+/// Compares the parameters in the passes that `ParameterComparison` names. After an error the pass
+/// still ends normally, with its gradients reduced.
 class PassComparison {
  public:
   explicit PassComparison(const DistributedOptimizerOptions& options)
@@ -39,11 +38,11 @@ class PassComparison {
   /// The numbers of this rank, whose maxima over the ranks `require_equal` takes; empty if the
   /// pass compares nothing. All ranks call this in the same pass, the `pass`-th.
   [[nodiscard]] std::vector<std::int32_t> begin(std::int64_t pass);
-  /// Compares by the maxima of `begin` over the ranks: those of one or two kinds of ranks, one
-  /// after the other.
+  /// `maxima`: the maxima of `begin` over the ranks. Those of all ranks, or first of the ranks
+  /// with a backward pass, and then of those without.
   void require_equal(std::span<const std::int32_t> maxima);
-  /// Collective: compares by an operation of this name in the pass of `step`.
-  void compare(const std::string& name, StepNumber& step) noexcept;
+  /// Collective: compares by an operation of the optimizer with this number, in the pass of `step`.
+  void compare(std::int64_t optimizer, StepNumber& step) noexcept;
 
   /// Forgets the error of the last pass.
   void clear_error() noexcept { error_.clear(); }

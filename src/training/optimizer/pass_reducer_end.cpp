@@ -286,10 +286,10 @@ void PassReducer::finish_pending() noexcept {
   // thrown end in Mismatch on all ranks.
   error_.attempt([&] { hooks_.take_status(); });
   for (PendingReduction& pending : pending_) error_.attempt([&] { wait_for(pending); });
-  // The ranks of a custom optimizer have no summary of the pass. Here all its gradients are
-  // reduced, on all ranks or on none.
+  // A custom optimizer has no summary of the pass. Its ranks compare here, where either all ranks
+  // have reduced all gradients or none has.
   if (!agrees_ && !error_ && !failed_ && !step_.is_before_join())
-    comparison_.compare(fmt::format("{}(compare)", number_), step_);
+    comparison_.compare(number_, step_);
   for (std::size_t slot = 0; slot < slots(); ++slot)
     error_.attempt([&] {
       const bool exists = !knows_rounds() || summary_.contents()[slot] > 0;

@@ -41,7 +41,7 @@ GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) 
   return {true, ""};
 }
 
-/// What NCCL cannot execute travels through the host.
+/// False for batches that NCCL cannot execute; they travel through the host.
 bool NcclBackend::can_execute(const Batch& batch) {
   switch (batch.kind.type) {
     case OperationType::allreduce:

@@ -30,8 +30,8 @@ struct ReductionSplit {
 /// `wire` is the type in which NCCL reduces. NCCL only adds: with ncclAvg or
 /// ncclRedOpCreatePreMulSum it would not use NVLink SHARP.
 ///
-/// Averages are divided after the sum, as on the CPU. Types whose sums overflow are first divided
-/// by a power of two, which costs no precision above subnormal numbers.
+/// Averages are divided after the sum, as on the CPU. Elements of a type whose sums may overflow
+/// (f16) are first divided by a power of two; only subnormal numbers lose precision.
 ReductionSplit split_reduction(const Batch& batch, DType wire) {
   const Descriptor& kind = batch.kind;
   const std::int64_t divisor = kind.op == ReduceOp::average ? batch.divisor : 1;

@@ -106,7 +106,8 @@ class TransferElement<Truth, Truth, Conversion> {
 }
 
 /// Calls `function.template operator()<From, To>()` for the types of a segment that is not a plain
-/// copy. Only floating-point types differ, and one of them is then a half type.
+/// copy. The two types differ only for floating-point numbers, and then one of them is a half type;
+/// does nothing for other pairs.
 template <typename Function>
 constexpr void visit_types(DType from, DType to, Function& function) {
   if (from == DType::boolean) return function.template operator()<Truth, Truth>();
