@@ -287,7 +287,7 @@ TEST(FabricConnection, WhoStandsAtAnotherAddressGetsNoConnectionWithEitherRank) 
 TEST(FabricConnection, ACallWithoutAFreshProofIsNoConnection) {
   FabricWorld world(2);
   const transport::SocketAddress door = world.addresses()[0].front();
-  // A whole handshake, as somebody between two ranks has recorded it.
+  // A whole handshake, as recorded by somebody between two ranks.
   using transport::Handshake;
   const transport::Parties parties{
       .kind = transport::Parties::Kind::data, .caller = 1, .callee = 0, .at = door};
@@ -310,7 +310,7 @@ TEST(FabricConnection, ACallWithoutAFreshProofIsNoConnection) {
       }
       return;
     }
-    // Rank 1 comes after the strangers.
+    // Rank 1 proves itself after the strangers.
     while (!repeated) std::this_thread::yield();
   });
   EXPECT_THAT(problems, testing::Each(""));
