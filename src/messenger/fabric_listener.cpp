@@ -40,7 +40,8 @@ struct Attempt {
   FabricHandle<fid_ep> endpoint{};  // empty if the attempt has failed
   std::array<std::byte, Handshake::proof_bytes> proof{};
   FabricHandle<fid_mr> memory{};  // the registration of `proof`, if the network needs it
-  bool proof_is_due = false;      // the caller has not sent it yet
+  bool was_answered = false;
+  bool proof_is_due = false;  // the caller has not sent it yet
 };
 static_assert(std::is_standard_layout_v<Attempt>, "a context is the address of its attempt");
 
@@ -130,16 +131,19 @@ class Connector {
   // The maximum number of unproved calls that claim to be of one rank. Beyond it, the oldest is
   // closed.
   static constexpr std::ptrdiff_t max_unproved = 4;
+  // A limit per step, so that calls of strangers do not keep the rank from the rest of its work.
+  static constexpr int max_events = 64;
 
   /// True if there was an event or a completion.
   bool take_all() {
-    bool any = false;
-    for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
+    int taken = 0;
+    for (FabricEvent event; taken < max_events && read_event(*domain_.events.get(), event);
+         event = {}) {
       take(event);
-      any = true;
+      ++taken;
     }
-    while (take_completion()) any = true;
-    return any;
+    while (taken < 2 * max_events && take_completion()) ++taken;
+    return taken > 0;
   }
 
   [[nodiscard]] bool complete() const {
@@ -158,6 +162,7 @@ class Connector {
   /// Calls the rank's next address, and gives up the previous one if it has not answered.
   void call(Connection& one, TimePoint now) {
     const auto& addresses = addresses_[static_cast<std::size_t>(one.rank)];
+    if (one.call != nullptr && one.call->was_answered) return;
     if (one.call != nullptr && addresses.size() > 1) {
       // One more step of grace: the answer may already be in this process.
       if (!std::exchange(one.overdue, true)) return;
@@ -217,7 +222,7 @@ class Connector {
     const auto proof = attempt->handshake->answer(first_bytes(event, *attempt->handshake));
     if (!proof) return fail(*attempt, "another process answers");
     std::ranges::copy(*proof, attempt->proof.begin());
-    attempt->proof_is_due = true;
+    attempt->was_answered = attempt->proof_is_due = true;
   }
 
   /// The message of the handshake at the front of the event's bytes.

@@ -43,12 +43,14 @@ class Introduction {
       from.set_max_bytes(max_message);
       from.send(hello_);
     } else {
-      problem_ = claim == nullptr
-                     ? fmt::format("the server at {} does not know this job's secret", server_)
-                     : fmt::format(
-                           "the server at {} has not proved that it knows this job's "
-                           "secret, and says: {}",
-                           server_, claim->reason);
+      problem_ = claim == nullptr ? fmt::format(
+                                        "the server at {} does not know this job's secret, or has "
+                                        "another version of Kolo",
+                                        server_)
+                                  : fmt::format(
+                                        "the server at {} has not proved that it knows this job's "
+                                        "secret, and says: {}",
+                                        server_, claim->reason);
       problem_ += "; check the host, port and secret";
     }
     return false;

@@ -66,8 +66,8 @@ class TcpRendezvous : public Rendezvous {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
-  /// Unlike in the base class, the lengths of `mine` may differ.
   [[nodiscard]] transport::Secret job_secret() const override { return options_.secret; }
+  /// Unlike in the base class, the lengths of `mine` may differ.
   [[nodiscard]] std::vector<Bytes> gather_all(std::span<const std::byte> mine) override;
   /// The ranks with the same machine name in the roster. Sends no message to the server.
   [[nodiscard]] std::vector<int> ranks_of_machine() override;

@@ -18,14 +18,19 @@ struct FrameKeys {
 };
 
 using FrameTag = std::array<std::byte, 16>;
+using HeaderTag = std::array<std::byte, 8>;
 
 /// The tags of one direction of a connection, in order. Both sides count the frames, so the number
 /// of a frame is not sent: a frame that is lost, repeated or moved has a wrong tag, as has one with
 /// altered bytes.
 class FrameTags {
  public:
-  explicit FrameTags(const FrameKey& key) : key_(key) {}
+  explicit FrameTags(const FrameKey& key);
 
+  /// A tag of the next frame's header alone. It is checked first, so that a side does not wait for
+  /// a frame of an altered length.
+  [[nodiscard]] HeaderTag header_tag(std::span<const std::byte> header) const;
+  [[nodiscard]] bool accepts_header(std::span<const std::byte> header, const HeaderTag& tag) const;
   /// The tag of the next frame.
   [[nodiscard]] FrameTag next(std::span<const std::byte> header, std::span<const std::byte> body);
   /// True if this is the next frame and its tag.
@@ -34,6 +39,7 @@ class FrameTags {
 
  private:
   FrameKey key_;
+  std::array<std::byte, 16> header_key_{};
   std::uint64_t count_ = 0;  // earlier frames
 };
 

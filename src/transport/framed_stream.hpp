@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages over one TCP connection. Each message is a frame: a mark, the length, once the sides
-// trust each other a tag, and the bytes.
+// trust each other a tag of these and one of the whole frame, and the bytes.
 #pragma once
 
 #include <array>
@@ -33,13 +33,12 @@ class FramedStream {
 
   [[nodiscard]] int descriptor() const { return stream_.descriptor(); }
   void set_max_bytes(std::size_t bytes) { bounds_.max_bytes = bytes; }
-  /// From the next frame on, in both directions, each frame has a tag. A wrong one closes the
+  /// From the next frame on, in both directions, each frame has tags. A wrong one closes the
   /// stream.
   void authenticate(const FrameKeys& keys) {
     sent_tags_.emplace(keys.sent);
     received_tags_.emplace(keys.received);
   }
-  [[nodiscard]] bool is_authenticated() const { return received_tags_.has_value(); }
 
   void send(SharedBytes message) {
     if (closed()) return;
@@ -47,9 +46,10 @@ class FramedStream {
     const FrameHeader header{frame_mark, static_cast<std::uint32_t>(frame.body->size())};
     std::memcpy(frame.header.data(), &header, sizeof header);
     if (sent_tags_) {
-      const FrameTag tag = sent_tags_->next(bytes_of(header), *frame.body);
-      std::memcpy(frame.header.data() + sizeof header, tag.data(), sizeof tag);
-      frame.header_bytes += sizeof tag;
+      Tags tags{.header = sent_tags_->header_tag(bytes_of(header))};
+      tags.frame = sent_tags_->next(bytes_of(header), *frame.body);
+      std::memcpy(frame.header.data() + sizeof header, &tags, sizeof tags);
+      frame.header_bytes += sizeof tags;
     }
     if (stream_.unsent() + frame.size() > bounds_.max_unsent)
       return close("it does not read the data sent to it");
@@ -83,6 +83,10 @@ class FramedStream {
     std::uint32_t bytes;
   };
   static constexpr std::array<char, 4> frame_mark{'K', 'o', 'R', '2'};
+  struct Tags {
+    HeaderTag header{};
+    FrameTag frame{};
+  };
   // A limit per call of `read`, so that one busy connection does not starve the others.
   static constexpr int max_receives = 16;
 
@@ -105,35 +109,40 @@ class FramedStream {
     return bytes > 0;
   }
   [[nodiscard]] bool hand_over(const std::function<bool(std::span<const std::byte>)>& take) {
-    while (inbox_.size() - taken_ >= sizeof(FrameHeader)) {
-      FrameHeader header{};
-      std::memcpy(&header, inbox_.data() + taken_, sizeof header);
+    // A stream may be closed with frames left, which must not pass for the ones before them.
+    while (!closed()) {
       // `take` may have authenticated the stream with the frame before.
-      const std::size_t tag_bytes = received_tags_ ? sizeof(FrameTag) : 0;
-      if (header.mark != frame_mark || header.bytes > bounds_.max_bytes) {
-        close("it sent an invalid message");
-        return false;
-      }
-      if (inbox_.size() - taken_ - sizeof header < tag_bytes + header.bytes) break;
-      const std::byte* const at = inbox_.data() + taken_ + sizeof header;
-      const std::span message(at + tag_bytes, header.bytes);
-      taken_ += sizeof header + tag_bytes + header.bytes;
-      if (tag_bytes != 0 && !is_next(header, message, at)) {
-        close("a message of it was altered or replayed on the way");
-        return false;
-      }
-      if (!take(message) || closed()) return false;
+      const std::size_t before = sizeof(FrameHeader) + (received_tags_ ? sizeof(Tags) : 0);
+      const std::size_t arrived = inbox_.size() - taken_;
+      if (arrived < sizeof(FrameHeader)) break;
+      const std::byte* const at = inbox_.data() + taken_;
+      FrameHeader header{};
+      Tags tags{};
+      std::memcpy(&header, at, sizeof header);
+      if (header.mark != frame_mark) return refuse("it sent an invalid message");
+      if (arrived < before) break;
+      std::memcpy(&tags, at + sizeof header, before - sizeof header);
+      if (received_tags_ && !received_tags_->accepts_header(bytes_of(header), tags.header))
+        return refuse(altered);
+      if (header.bytes > bounds_.max_bytes) return refuse("it sent an invalid message");
+      if (arrived - before < header.bytes) break;
+      const std::span message(at + before, header.bytes);
+      taken_ += before + header.bytes;
+      if (received_tags_ && !received_tags_->accepts(bytes_of(header), message, tags.frame))
+        return refuse(altered);
+      if (!take(message)) return false;
     }
+    if (closed()) return false;
     inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(taken_));
     taken_ = 0;
     return true;
   }
 
-  [[nodiscard]] bool is_next(const FrameHeader& header, std::span<const std::byte> message,
-                             const std::byte* tag_at) {
-    FrameTag tag;
-    std::memcpy(tag.data(), tag_at, sizeof tag);
-    return received_tags_->accepts(bytes_of(header), message, tag);
+  static constexpr const char* altered =
+      "one of its messages was altered, lost or repeated on the way";
+  [[nodiscard]] bool refuse(const char* reason) {
+    close(reason);
+    return false;
   }
 
   SocketStream stream_;

@@ -4,18 +4,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <netpacket/packet.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <system_error>
 
 #include "node/host_lock.hpp"
 
@@ -29,20 +30,25 @@ namespace detail {
   return fmt::format("{} {}", space.st_dev, space.st_ino);
 }
 
-/// The hardware addresses of the machine's network devices. They differ between virtual machines
-/// that were resumed from one snapshot, which have the same boot ID. Devices that are no hardware,
-/// such as those of containers, are left out, since they come and go.
-[[nodiscard]] inline std::string hardware_addresses(
-    const std::filesystem::path& devices = "/sys/class/net") {
+/// The hardware addresses of the machine's network devices; none if they cannot be read. They
+/// differ between virtual machines that were resumed from one snapshot, which have the same boot
+/// ID. Devices that are no hardware, such as those of containers, are left out, since they come and
+/// go. Needs one descriptor at a time: a rank that is short of them must not pass for another
+/// machine.
+[[nodiscard]] inline std::optional<std::string> hardware_addresses(
+    const std::string& devices = "/sys/class/net") {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(found, &::freeifaddrs);
   std::set<std::string> addresses;
-  std::error_code hidden;  // from this process
-  for (std::filesystem::directory_iterator device(devices, hidden), end; !hidden && device != end;
-       device.increment(hidden)) {
-    std::string address;
-    std::ifstream file(device->path() / "address");
-    std::error_code absent;
-    if (std::filesystem::exists(device->path() / "device", absent) && std::getline(file, address))
-      addresses.insert(address);
+  for (const ifaddrs* each = found; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_PACKET ||
+        !identity_of((devices + '/' + each->ifa_name + "/device").c_str()))
+      continue;
+    const auto& address = *reinterpret_cast<const sockaddr_ll*>(each->ifa_addr);
+    std::string text;
+    for (const unsigned char byte : address.sll_addr) text += fmt::format("{:02x}", byte);
+    addresses.insert(text);
   }
   return fmt::format("{}", fmt::join(addresses, " "));
 }
@@ -54,7 +60,10 @@ namespace detail {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   const auto space = identity_of("/proc/self/ns/net");
   if (!std::getline(file, boot) || !space) return std::nullopt;
-  return boot + " " + hardware_addresses() + " " + *space;
+  file.close();
+  const auto hardware = hardware_addresses();
+  if (!hardware) return std::nullopt;
+  return boot + " " + *hardware + " " + *space;
 }
 
 }  // namespace detail

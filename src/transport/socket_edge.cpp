@@ -42,7 +42,8 @@ void SocketEdge::send(Message message) {
 }
 
 void SocketEdge::send(FrameKind kind, Message message) {
-  Header header{kind, static_cast<std::uint32_t>(message.size()), {}};
+  Header header{kind, static_cast<std::uint32_t>(message.size()), {}, {}};
+  header.header_tag = sent_tags_.header_tag(tagged(header));
   header.tag = sent_tags_.next(tagged(header), message);
   SocketStream::Frame frame{.header_bytes = sizeof header,
                             .padding = padded(message.size()) - message.size()};
@@ -86,8 +87,7 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
     if (end_ - begin_ < sizeof(Header)) return;
     Header header;
     std::memcpy(&header, buffer_.data() + begin_, sizeof header);
-    if (header.kind > FrameKind::goodbye || header.bytes > std::numeric_limits<std::int32_t>::max())
-      return refuse();
+    if (!received_tags_.accepts_header(tagged(header), header.header_tag)) return refuse();
     const std::size_t whole = sizeof header + padded(header.bytes);
     if (whole > buffer_.size()) {
       long_header_ = header;
@@ -103,7 +103,7 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
 }
 
 void SocketEdge::refuse() {
-  invalid_ = fmt::format("a frame of rank {} was altered or replayed on the way", rank_);
+  invalid_ = fmt::format("a frame of rank {} was altered, lost or repeated on the way", rank_);
   stream_.close();
 }
 

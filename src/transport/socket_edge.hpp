@@ -53,16 +53,17 @@ class SocketEdge {
   enum class FrameKind : std::uint32_t { message, keepalive, goodbye };
   struct Header {
     FrameKind kind;
-    std::uint32_t bytes;  // length of the message, without the padding
-    FrameTag tag;         // of the members above and the message
+    std::uint32_t bytes;   // length of the message, without the padding
+    HeaderTag header_tag;  // of the members above
+    FrameTag tag;          // of the first two members and the message
   };
   // Frames are padded to a multiple of this, so that messages can be read in place.
   static constexpr std::size_t unit = 8;
-  static_assert(sizeof(Header) == 24 && sizeof(Header) % unit == 0);
+  static_assert(sizeof(Header) == 32 && sizeof(Header) % unit == 0);
 
   static std::size_t padded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
   [[nodiscard]] static std::span<const std::byte> tagged(const Header& header) {
-    return std::as_bytes(std::span(&header, 1)).first(offsetof(Header, tag));
+    return std::as_bytes(std::span(&header, 1)).first(offsetof(Header, header_tag));
   }
   void send(FrameKind kind, Message message);
   void hand_over(const Transport::Receiver& receive);

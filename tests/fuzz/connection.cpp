@@ -36,19 +36,22 @@ struct Heard {
   bool error = false;
 };
 
-/// Writes the right tags. A frame is the kind, the length, the tag, and the message, which is
-/// padded.
+/// Writes the right tags. A frame is the kind, the length, the tag of these, the tag of the frame,
+/// and the message, which is padded.
 void repair(std::span<std::uint8_t> bytes) {
   constexpr std::size_t tagged = 8;
-  constexpr std::size_t header = tagged + sizeof(transport::FrameTag);
+  constexpr std::size_t header =
+      tagged + sizeof(transport::HeaderTag) + sizeof(transport::FrameTag);
   transport::FrameTags tags(keys.received);
   for (std::span<std::byte> rest = std::as_writable_bytes(bytes); rest.size() >= header;) {
     std::uint32_t length = 0;
     std::memcpy(&length, rest.data() + sizeof length, sizeof length);
     const std::size_t padded = (std::size_t{length} + 7) / 8 * 8;
     if (rest.size() - header < padded) return;
+    const auto header_tag = tags.header_tag(rest.first(tagged));
     const auto tag = tags.next(rest.first(tagged), rest.subspan(header, length));
-    std::ranges::copy(tag, rest.begin() + tagged);
+    std::ranges::copy(header_tag, rest.begin() + tagged);
+    std::ranges::copy(tag, rest.begin() + tagged + sizeof header_tag);
     rest = rest.subspan(header + padded);
   }
 }

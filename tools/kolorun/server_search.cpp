@@ -26,7 +26,8 @@ constexpr nanoseconds silent_search = 3s;
 constexpr nanoseconds between_rounds = 50ms;
 // The search goes on for this long while a server answers that does not know the secret: the right
 // one may still start, and a stranger must not end the search at once.
-constexpr nanoseconds patience_with_strangers = 5s;
+// It is longer than a server that ends waits for its agents, which may be that of the job before.
+constexpr nanoseconds patience_with_strangers = 20s;
 // Each attempt is a line in the log of such a server.
 constexpr nanoseconds between_rounds_with_strangers = 1s;
 
@@ -97,8 +98,12 @@ class Reasons {
   /// trusted have answered for too long.
   void throw_if_final() {
     const auto now = steady_clock::now();
-    if (distrust_.empty()) distrusted_since_ = now;
-    if (now - distrusted_since_ >= patience_with_strangers) throw kolo::BackendError(distrust_);
+    if (distrust_.empty())
+      distrusted_since_.reset();
+    else if (!distrusted_since_)
+      distrusted_since_ = now;
+    if (distrusted_since_ && now - *distrusted_since_ >= patience_with_strangers)
+      throw kolo::BackendError(distrust_);
     if (!refusal_) refused_since_ = now;
     if (refusal_ && now - refused_since_ >= std::min(refusal_->retry, most_))
       throw kolo::BackendError(reason_);
@@ -111,7 +116,7 @@ class Reasons {
  private:
   nanoseconds most_;
   steady_clock::time_point refused_since_ = steady_clock::now();
-  steady_clock::time_point distrusted_since_ = steady_clock::now();
+  std::optional<steady_clock::time_point> distrusted_since_{};
   std::optional<rendezvous::Refusal> refusal_{};
   std::string distrust_{};
   std::string reason_{};

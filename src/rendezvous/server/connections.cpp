@@ -110,7 +110,10 @@ std::optional<Peer> Connections::drop(Link link, const std::string& reason, Time
   peers_.erase(found);
   strangers_.erase(link);
   if (peer.role) return std::optional(std::move(peer));
-  note_refusal(peer.from, peer.handshake ? "the secret is wrong, or it gave up: " + reason : reason,
+  note_refusal(peer.from,
+               peer.handshake && !peer.handshake->is_trusted()
+                   ? "the secret is wrong, or it gave up: " + reason
+                   : reason,
                now);
   return std::nullopt;
 }
