@@ -29,7 +29,7 @@ constexpr nanoseconds between_rounds = 50ms;
 // It is longer than a server that ends waits for its agents, which may be that of the job before.
 constexpr nanoseconds patience_with_strangers = 20s;
 // Each attempt is a line in the log of such a server.
-constexpr nanoseconds between_rounds_with_strangers = 1s;
+constexpr nanoseconds between_rounds_with_strangers = 4s;
 
 struct Answer {
   std::optional<FoundServer> server{};
