@@ -34,7 +34,7 @@ constexpr auto answer_timeout = 1s;  // for one address, if the rank has others
 
 /// A call of one address, on either side.
 struct Attempt {
-  fi_context context;  // of the proof's transfer; libfabric returns its address
+  fi_context context;  // identifies the transfer of the proof in completions
   int rank = -1;       // the other side; for a callee, the rank that the caller claims to have
   std::optional<Handshake> handshake{};
   FabricHandle<fid_ep> endpoint{};  // empty if the attempt has failed

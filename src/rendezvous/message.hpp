@@ -48,7 +48,7 @@ struct HandshakeStep {
 
 // ---- from processes ----
 
-/// Who a process or an agent is: its first message after the handshake, since it may describe the
+/// The identity of a process or an agent. It is sent after the handshake, since it may describe the
 /// job.
 struct Hello {
   Role role{};

@@ -49,7 +49,8 @@ Label label_of(std::string_view text) {
   return label;
 }
 
-/// What a connection is, as it enters the keys. Another version of the handshake has another label.
+/// The description of a connection from which its keys are derived. Another version of the
+/// handshake has another label.
 struct Transcript {
   Label label = label_of("kolo handshake 1");
   Parties::Kind kind;

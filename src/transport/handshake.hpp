@@ -58,7 +58,7 @@ class Handshake {
   static constexpr std::size_t proof_bytes = 32;
   // Fits into the 55 bytes that the verbs provider of libfabric sends with an answer.
   static constexpr std::size_t welcome_bytes = sizeof(Nonce) + proof_bytes;
-  static constexpr std::size_t max_bytes = welcome_bytes;  // of any message
+  static constexpr std::size_t max_bytes = welcome_bytes;  // the longest message
 
   Handshake(Side side, const Secret& secret, const Parties& parties,
             const Nonce& nonce = draw_nonce());

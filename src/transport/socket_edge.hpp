@@ -54,8 +54,8 @@ class SocketEdge {
   struct Header {
     FrameKind kind;
     std::uint32_t bytes;   // length of the message, without the padding
-    HeaderTag header_tag;  // of the members above
-    FrameTag tag;          // of the first two members and the message
+    HeaderTag header_tag;  // covers the members above
+    FrameTag tag;          // covers the first two members and the message
   };
   // Frames are padded to a multiple of this, so that messages can be read in place.
   static constexpr std::size_t unit = 8;

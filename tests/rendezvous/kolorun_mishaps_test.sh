@@ -60,7 +60,10 @@ if (named true) 2>/dev/null; then
       starts serving.log named "$kolorun" -np 2 --rendezvous "two.addresses:$port" --slots 1 \
         --secret-file secret "$rank_program" 5
       serving=$!
-      until grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
+      for ((i = 0; i < 400; ++i)); do
+        grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp /proc/net/tcp6 && break
+        sleep 0.05
+      done
       expect "a name of two addresses, $address" 0 '^done: rank 1 of 2, commit 5$' \
         "$kolorun" -np 2 --rendezvous "$address:$port" --slots 1 --secret-file secret "$rank_program" 5
       ends "a name of two addresses, $address" "$serving" 0 serving.log

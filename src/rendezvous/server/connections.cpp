@@ -11,7 +11,8 @@
 namespace kolo::internal::rendezvous {
 
 /// The oldest stranger that has sent nothing, or the oldest stranger if all have begun a handshake.
-/// Those are spared because the ranks of a large job all connect and begin at the same time.
+/// Strangers in a handshake are spared because the ranks of a large job all connect and begin at
+/// the same time.
 std::optional<Link> Connections::next_evicted() const {
   if (strangers_.size() < options_.max_strangers + static_cast<std::size_t>(options_.max_np))
     return std::nullopt;

@@ -54,10 +54,10 @@ class PassComparison {
   const char* subject_ = "";
   std::function<std::size_t()> count_{};
   std::function<std::vector<ParameterHash>()> hash_{};
-  std::int64_t epoch_ = 0;               // of the last `start` (`detail::step_epoch`)
+  std::int64_t epoch_ = 0;               // `detail::step_epoch` at the last `start`
   bool compared_ = false;                // a pass has compared since `start`
-  std::vector<ParameterHash> hashes_{};  // this pass's, if it compares
-  FirstError error_{};                   // this pass's
+  std::vector<ParameterHash> hashes_{};  // empty if this pass does not compare
+  FirstError error_{};                   // the error of this pass
 };
 
 }  // namespace kolo::internal

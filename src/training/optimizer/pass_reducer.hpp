@@ -207,7 +207,7 @@ class PassReducer {
   bool reducing_ = false;
   bool counts_ = false;               // `passes_` includes this pass
   std::atomic<bool> failed_ = false;  // this pass has failed on this rank
-  FirstError error_{};                // of this pass
+  FirstError error_{};                // the first error of this pass
   bool differs_ = false;       // the ranks have different buckets, or are in different passes
   bool met_step_end_ = false;  // the summary of this pass was submitted again
   PassComparison comparison_;
