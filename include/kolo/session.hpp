@@ -30,8 +30,8 @@ struct SessionOptions {
   /// Backend for tensors on CPUs: `auto`, `shm` (an error if the ranks of a host cannot share
   /// memory) or `mpi`. If one rank sets `mpi`, its whole host uses MPI. Default `auto`.
   std::optional<std::string> cpu_operations{};
-  /// Transport for data between hosts: `mpi`, `fabric` (libfabric), or `auto`: `mpi` if MPI started
-  /// the program, else `fabric`. Rank 0's value is used. Default `auto`.
+  /// Transport for data between hosts: `mpi`, `fabric` or `encrypted` (both libfabric), or `auto`:
+  /// `mpi` if MPI started the program, else `fabric`. Rank 0's value is used. Default `auto`.
   std::optional<std::string> network{};
   /// libfabric provider, the same on all ranks: `tcp`, or another one with connected endpoints.
   /// Default `tcp`.

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <ctime>
 #include <initializer_list>
 #include <string>
@@ -34,6 +35,15 @@ inline constexpr auto process_limits =
                                  {RLIMIT_NOFILE, "RLIMIT_NOFILE", "files", 'n'},
                                  {RLIMIT_NPROC, "RLIMIT_NPROC", "processes", 'u'},
                                  {RLIMIT_STACK, "RLIMIT_STACK", "bytes", 's'}});
+
+/// The number of descriptors that strangers may use up in one place: `wanted`, or less if this
+/// process may not open many.
+[[nodiscard]] inline std::size_t descriptors_for_strangers(std::size_t wanted) {
+  constexpr std::size_t fewest = 16;
+  rlimit limit{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return std::max(fewest, std::min<std::size_t>(wanted, limit.rlim_cur / 8));
+}
 
 /// The limits among `resources` (RLIMIT_...) that are set, with their values and the options of the
 /// shell's `ulimit` that raise them, in parentheses after a space; "" if none is set.

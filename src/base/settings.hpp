@@ -24,8 +24,8 @@ namespace kolo::internal {
 /// The transport of data and messages between the ranks of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi, last = mpi };
 
-/// The transport of data between hosts.
-enum class Network : std::uint8_t { automatic, fabric, mpi, last = mpi };
+/// The transport of data between hosts. `encrypted`: libfabric, with encryption.
+enum class Network : std::uint8_t { automatic, fabric, mpi, encrypted, last = encrypted };
 
 /// The transport of tensors on GPUs.
 enum class GpuOperations : std::uint8_t { automatic, nccl, staged, last = staged };
@@ -61,6 +61,9 @@ struct Settings {
   LogLevel log_level = LogLevel::warning;
   std::int64_t test_ranks_per_host = 0;
   std::int64_t test_max_tag = std::numeric_limits<int>::max();
+  // The longest sleep of any thread of a session, so that the periodic checks are on time. It also
+  // limits the harm of a wake-up that is lost, so a test of wake-ups makes it long.
+  std::chrono::nanoseconds test_max_sleep = std::chrono::milliseconds(100);
 };
 
 // The kinds of settings.
@@ -158,8 +161,9 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .meaning = "Transport for data and messages [inside a host](#inside-a-host)."},
     {.name = "network",
      .type = WordSetting<Network>(&SessionOptions::network, &Settings::network, "auto", "fabric",
-                                  "mpi"),
-     .meaning = "Transport for data [between hosts](#between-hosts). Rank 0's value is used."},
+                                  "mpi", "encrypted"),
+     .meaning = "Transport for data [between hosts](#between-hosts). Rank 0's value is used; "
+                "`encrypted` must be set on all ranks."},
     {.name = "fabric_provider",
      .type = TextSetting{&SessionOptions::fabric_provider, &Settings::fabric_provider, "name"},
      .meaning = "libfabric provider; must be the same on all ranks."},

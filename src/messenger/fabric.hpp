@@ -25,6 +25,8 @@ struct FabricOptions {
   int rank = 0;
   int size = 1;
   std::string provider = default_provider;
+  transport::Secret secret{};  // that of the session
+  bool encrypts = false;       // the same on all ranks
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(10);
 };
 
@@ -45,7 +47,7 @@ class FabricListener {
   /// called every few milliseconds and may throw. Throws BackendError that lists the missing ranks.
   [[nodiscard]] virtual std::unique_ptr<Messenger> connect(
       const std::vector<std::vector<transport::SocketAddress>>& addresses,
-      const transport::Secret& secret, const std::function<void()>& while_waiting) = 0;
+      const std::function<void()>& while_waiting) = 0;
 };
 
 /// Listens at a free port of each address. Throws BackendError if none can be opened, if libfabric

@@ -4,17 +4,15 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/socket.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "kolo/error.hpp"
@@ -124,35 +122,14 @@ int descriptor_of(fid& object) {
   return descriptor;
 }
 
-/// The addresses of a socket's two ends, as text.
-using Ends = std::pair<std::string, std::string>;
-
-std::string text_of(const sockaddr_storage& address) {
-  return to_string(transport::SocketAddress::from(reinterpret_cast<const sockaddr*>(&address)));
-}
-
-/// The connected sockets of this process, by their ends.
-std::map<Ends, int> list_sockets() {
-  std::map<Ends, int> sockets;
-  std::error_code none;  // if /proc is hidden, forked children keep the sockets
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
-    const int socket = std::atoi(entry.path().filename().c_str());
-    sockaddr_storage own{};
-    sockaddr_storage other{};
-    socklen_t own_length = sizeof own;
-    socklen_t other_length = sizeof other;
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
-        ::getpeername(socket, reinterpret_cast<sockaddr*>(&other), &other_length) == 0)
-      sockets[{text_of(own), text_of(other)}] = socket;
-  }
-  return sockets;
-}
-
 }  // namespace
 
 bool read_event(fid_eq& events, FabricEvent& event) {
   constexpr std::size_t max_private_data = 256;
   alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + max_private_data> buffer{};
+  // libfabric 1.17 takes an EAGAIN of an earlier call for its own, and then keeps a connection
+  // whose other side has hung up.
+  errno = 0;
   const auto bytes = ::fi_eq_read(&events, &event.kind, buffer.data(), buffer.size(), 0);
   if (bytes == -FI_EAVAIL) {
     // The queue hands out error events by a separate call.
@@ -170,24 +147,6 @@ bool read_event(fid_eq& events, FabricEvent& event) {
   if (static_cast<std::size_t>(bytes) > sizeof entry)
     event.handshake.assign(data, data + (static_cast<std::size_t>(bytes) - sizeof entry));
   return true;
-}
-
-std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints) {
-  const std::map<Ends, int> sockets = list_sockets();
-  std::vector<int> found;
-  for (const FabricHandle<fid_ep>& endpoint : endpoints) {
-    found.push_back(-1);
-    sockaddr_storage own{};
-    sockaddr_storage other{};
-    std::size_t own_length = sizeof own;
-    std::size_t other_length = sizeof other;
-    if (!endpoint || ::fi_getname(&endpoint->fid, &own, &own_length) != 0 ||
-        ::fi_getpeer(endpoint.get(), &other, &other_length) != 0)
-      continue;
-    if (const auto socket = sockets.find({text_of(own), text_of(other)}); socket != sockets.end())
-      found.back() = socket->second;
-  }
-  return found;
 }
 
 const FabricFunctions& fabric_functions() {

@@ -95,6 +95,8 @@ struct FabricDomain {
   [[nodiscard]] bool registers_memory() const {
     return (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
   }
+  /// True if endpoints have sockets.
+  [[nodiscard]] bool is_tcp() const { return info->ep_attr->protocol == FI_PROTO_SOCK_TCP; }
   void refuse(const fi_info& call) const {
     if (!passive.empty()) ::fi_reject(passive.front().get(), call.handle, nullptr, 0);
   }
@@ -116,9 +118,5 @@ struct FabricEvent {
 
 /// Returns false if the queue is empty.
 [[nodiscard]] bool read_event(fid_eq& events, FabricEvent& event);
-
-/// The socket of each connected endpoint, which libfabric does not disclose: found by comparing
-/// addresses. -1 if it has none.
-[[nodiscard]] std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints);
 
 }  // namespace kolo::internal::messenger

@@ -6,10 +6,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <type_traits>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "messenger/fabric_sockets.hpp"
 
 namespace kolo::internal::messenger {
 namespace {
@@ -41,19 +43,23 @@ void FabricChannel::progress(std::vector<Token>& done) {
   done_.clear();
 }
 
-FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints)
+FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints, bool encrypts)
     : rank_(rank),
       window_(window_among(static_cast<int>(endpoints.size()))),
       domain_(std::move(domain)),
       not_inherited_{node::NotInherited(domain_.event_descriptor()),
                      node::NotInherited(domain_.completion_descriptor())},
       peers_(endpoints.size()) {
-  const std::vector<int> sockets = find_sockets(endpoints);
+  std::vector<const fid_ep*> connected;
+  for (const Endpoint& one : endpoints) connected.push_back(one.endpoint.get());
+  const std::vector<int> sockets = find_sockets(connected);
   for (std::size_t other = 0; other < endpoints.size(); ++other) {
     Peer& peer = peers_[other];
     peer.rank = static_cast<int>(other);
-    peer.endpoint = std::move(endpoints[other]);
+    peer.endpoint = std::move(endpoints[other].endpoint);
     if (!peer.endpoint) continue;
+    peer.sent = FabricSeal(endpoints[other].keys.sent, encrypts);
+    peer.received = FabricSeal(endpoints[other].keys.received, encrypts);
     // A child that outlives this process, whether or not it calls exec, must not keep the
     // connection open.
     if (const int socket = sockets[other]; socket >= 0) {
@@ -61,7 +67,7 @@ FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoi
       ::fcntl(socket, F_SETFD, FD_CLOEXEC);
     }
     peer.receiving.peer = &peer;
-    peer.header_buffer.resize(sizeof(Header) + max_inline);
+    peer.header_buffer.resize(sizeof(TaggedHeader) + max_inline);
     post_header_receive(peer);
   }
 }
@@ -182,6 +188,7 @@ bool FabricMessenger::read_completions() {
   std::array<fi_cq_msg_entry, 16> entries;
   bool moved = false;
   for (int read = 0; read < max_reads; ++read) {
+    errno = 0;  // as in `read_event`
     const auto count = ::fi_cq_read(domain_.completions.get(), entries.data(), entries.size());
     if (count == -FI_EAGAIN) break;
     moved = true;
@@ -265,6 +272,14 @@ void FabricMessenger::give_up(Peer& peer) {
         peer, fmt::format(
                   "this rank closed the data connection to rank {} because it abandoned a transfer",
                   peer.rank));
+}
+
+/// Closes the connection after a message that is not the peer's next one.
+void FabricMessenger::refuse(Peer& peer) {
+  drop(peer);
+  report_loss(peer, fmt::format("the data connection to rank {} was closed because one of its "
+                                "messages was altered, lost or repeated on the way",
+                                peer.rank));
 }
 
 void FabricMessenger::drop(Peer& peer) {

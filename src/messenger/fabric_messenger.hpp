@@ -11,11 +11,13 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "messenger/fabric_library.hpp"
+#include "messenger/fabric_seal.hpp"
 #include "messenger/messenger.hpp"
 #include "node/not_inherited.hpp"
 
@@ -124,8 +126,9 @@ class Inbox {
   std::list<Arrival> arrivals_{};
 };
 
-/// Each message begins with a header. A short payload travels with the header; a longer one follows
-/// as a separate message, which libfabric receives directly into its destination.
+/// Each message begins with a header and its tag. A short payload travels with the header; a longer
+/// one follows as a separate message, which libfabric receives directly into its destination. On an
+/// encrypted connection, the payload has a tag of its own behind it.
 ///
 /// If no receive waits for a message, the receiver stores it, so that messages with other tags can
 /// overtake it. It stores at most a window of bytes per sender; a message that does not fit the
@@ -141,10 +144,15 @@ class FabricMessenger final : public Messenger {
   }
   static constexpr std::int64_t max_inline = 4096;
 
-  /// Connected endpoints by rank; empty for this rank itself.
-  using Endpoints = std::vector<FabricHandle<fid_ep>>;
+  /// A connection with another rank.
+  struct Endpoint {
+    FabricHandle<fid_ep> endpoint{};
+    transport::FrameKeys keys{};
+  };
+  /// By rank; empty for this rank itself.
+  using Endpoints = std::vector<Endpoint>;
 
-  FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints);
+  FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints, bool encrypts);
   ~FabricMessenger() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -179,6 +187,11 @@ class FabricMessenger final : public Messenger {
     std::int64_t consumed;  // total bytes that this side has consumed of unannounced payloads
   };
   static_assert(sizeof(Header) == 32);
+  struct TaggedHeader {
+    FabricSeal::Tag tag;
+    Header header;
+  };
+  static_assert(sizeof(TaggedHeader) == sizeof(FabricSeal::Tag) + sizeof(Header));
 
   struct Peer;
   /// A transfer of libfabric, which uses `context` for its own data and returns it on completion.
@@ -191,7 +204,8 @@ class FabricMessenger final : public Messenger {
     Peer* peer = nullptr;
     FabricChannel* channel = nullptr;  // set in sends that complete a transfer
     Token token{};
-    Header header{};                               // the header that is sent
+    TaggedHeader header{};                         // the header that is sent
+    std::vector<std::byte> sealed{};               // the encrypted message
     std::array<FabricHandle<fid_mr>, 2> memory{};  // registrations, if the network needs them
   };
   struct Outgoing {
@@ -200,6 +214,7 @@ class FabricMessenger final : public Messenger {
     FabricChannel* channel;  // null if it completes no transfer
     Token token;
     bool header_sent = false;
+    Operation* payload = nullptr;  // the encrypted payload, if it could not be sent yet
   };
   /// An announced payload that the receiver has not asked for yet.
   struct Offer {
@@ -213,11 +228,14 @@ class FabricMessenger final : public Messenger {
     int rank = -1;
     FabricHandle<fid_ep> endpoint{};  // empty if lost, and for this rank itself
     node::NotInherited socket{};      // closes the endpoint's socket in forked children
+    FabricSeal sent{};                // of what this rank sends
+    FabricSeal received{};            // of what it receives
     bool said_goodbye = false;
     int under_way = 0;  // unfinished transfers with this peer
     Inbox inbox{};
     Operation receiving{};
     std::vector<std::byte> header_buffer{};
+    FabricSeal::Tag payload_tag{};
     std::optional<Receive> target{};    // the destination of the next payload
     Arrival* arriving = nullptr;        // the destination if no receive waits
     std::int64_t arriving_unasked = 0;  // size of the arriving payload if unannounced
@@ -256,15 +274,18 @@ class FabricMessenger final : public Messenger {
   void flush(Peer& peer);
   [[nodiscard]] long post(Peer& peer, Outgoing& outgoing);
   [[nodiscard]] long post_header(Peer& peer, Outgoing& outgoing, bool is_inline);
+  [[nodiscard]] long post_payload(Peer& peer, Outgoing& outgoing);
   void post_header_receive(Peer& peer);
   void post_payload_receive(Peer& peer, std::byte* data, std::int64_t bytes);
   [[nodiscard]] void* registered(Operation& operation, std::size_t place, const void* data,
                                  std::size_t bytes, std::uint64_t access) const;
+  [[nodiscard]] static std::span<std::byte> sealed_buffer(Operation& operation, std::size_t bytes);
   [[nodiscard]] Operation& take_operation();
   void give_back(Operation& operation);
   void close_endpoint(Peer& peer);
   void lose(Peer& peer, const std::string& reason);
   void give_up(Peer& peer);
+  void refuse(Peer& peer);
   void drop(Peer& peer);
   void report_loss(const Peer& peer, std::string message);
   [[nodiscard]] bool sends(const Peer& peer, const FabricChannel& channel) const;

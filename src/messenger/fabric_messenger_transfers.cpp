@@ -82,21 +82,26 @@ void FabricMessenger::consume(Peer& peer, std::int64_t bytes) {
 }
 
 void FabricMessenger::take_header(Peer& peer, std::size_t bytes) {
+  TaggedHeader tagged{};
+  if (bytes < sizeof tagged) return lose(peer, "a message is too short");
+  std::memcpy(&tagged, peer.header_buffer.data(), sizeof tagged);
+  const std::span message = std::span(peer.header_buffer).first(bytes).subspan(sizeof tagged.tag);
+  if (!peer.received.open_header(message, sizeof(Header), tagged.tag)) return refuse(peer);
+  peer.received.advance();
   Header header{};
-  if (bytes < sizeof header) return lose(peer, "a message is too short");
-  std::memcpy(&header, peer.header_buffer.data(), sizeof header);
+  std::memcpy(&header, message.data(), sizeof header);
   if (header.bytes < 0 || header.bytes > std::numeric_limits<std::int32_t>::max())
     return lose(peer, "a message has no meaning");
   // Every header opens this side's window by the bytes that the peer has consumed.
   peer.consumed_there = header.consumed;
   // If a payload follows, the receive for it is posted in place of one for the next header.
-  const std::size_t inline_bytes = bytes - sizeof header;
+  const std::span content = message.subspan(sizeof header);
   switch (header.kind) {
     case Kind::data:
       if (header.bytes > max_inline) return expect_payload(peer, header);
-      if (static_cast<std::int64_t>(inline_bytes) != header.bytes)
+      if (static_cast<std::int64_t>(content.size()) != header.bytes)
         return lose(peer, "a message has another length than it says");
-      take_inline(peer, header, peer.header_buffer.data() + sizeof header);
+      take_inline(peer, header, content.data());
       break;
     case Kind::announce: take_announcement(peer, header); break;
     case Kind::grant: take_grant(peer, header.id); break;
@@ -157,6 +162,14 @@ void FabricMessenger::take_grant(Peer& peer, std::uint32_t id) {
 }
 
 void FabricMessenger::take_payload(Peer& peer) {
+  if (peer.received.encrypts()) {
+    const auto [data, bytes] = peer.target
+                                   ? std::pair(peer.target->data, peer.target->bytes)
+                                   : std::pair(peer.arriving->buffer.get(), peer.arriving->bytes);
+    if (!peer.received.decrypt({data, static_cast<std::size_t>(bytes)}, peer.payload_tag))
+      return refuse(peer);
+    peer.received.advance();
+  }
   if (const auto target = std::exchange(peer.target, std::nullopt)) {
     finish(peer, target->channel, target->token);
     if (peer.arriving_unasked > 0) consume(peer, peer.arriving_unasked);
@@ -200,33 +213,68 @@ long FabricMessenger::post(Peer& peer, Outgoing& outgoing) {
     if (const long result = post_header(peer, outgoing, is_inline); result < 0) return result;
     outgoing.header_sent = true;
   }
-  if (!has_payload || is_inline) return 0;
-  Operation& operation = take_operation();
+  return has_payload && !is_inline ? post_payload(peer, outgoing) : 0;
+}
+
+/// Encrypts the payload once, even if libfabric has no room for it at first.
+long FabricMessenger::post_payload(Peer& peer, Outgoing& outgoing) {
+  const bool encrypts = peer.sent.encrypts();
+  Operation& operation = outgoing.payload != nullptr ? *outgoing.payload : take_operation();
+  std::span payload(outgoing.data, static_cast<std::size_t>(outgoing.header.bytes));
+  if (encrypts) {
+    const std::span sealed = sealed_buffer(operation, payload.size() + sizeof(FabricSeal::Tag));
+    if (outgoing.payload == nullptr) {
+      const FabricSeal::Tag tag = peer.sent.encrypt(payload, sealed.data());
+      std::ranges::copy(tag, sealed.last(sizeof tag).begin());
+    }
+    payload = sealed;
+  }
   operation.kind = Operation::Kind::send_payload;
   operation.peer = &peer;
   operation.channel = outgoing.channel;
   operation.token = outgoing.token;
-  const auto bytes = static_cast<std::size_t>(outgoing.header.bytes);
-  const long result =
-      ::fi_send(peer.endpoint.get(), outgoing.data, bytes,
-                registered(operation, 0, outgoing.data, bytes, FI_SEND), 0, &operation.context);
+  const long result = ::fi_send(peer.endpoint.get(), payload.data(), payload.size(),
+                                registered(operation, 0, payload.data(), payload.size(), FI_SEND),
+                                0, &operation.context);
   operation.in_flight = result == 0;
-  if (result < 0) give_back(operation);
+  if (result == -FI_EAGAIN && encrypts)
+    outgoing.payload = &operation;
+  else if (result < 0)
+    give_back(operation);
+  else if (encrypts)
+    peer.sent.advance();
   return result;
+}
+
+/// The first `bytes` of a buffer that the operation keeps, since a new one of this size would have
+/// to be cleared by the system each time.
+std::span<std::byte> FabricMessenger::sealed_buffer(Operation& operation, std::size_t bytes) {
+  if (operation.sealed.size() < bytes) operation.sealed.resize(bytes);
+  return std::span(operation.sealed).first(bytes);
 }
 
 long FabricMessenger::post_header(Peer& peer, Outgoing& outgoing, bool is_inline) {
   Operation& operation = take_operation();
   operation.kind = Operation::Kind::send_header;
   operation.peer = &peer;
-  operation.header = outgoing.header;
-  operation.header.consumed = peer.consumed_here;
+  auto& [tag, header] = operation.header;
+  header = outgoing.header;
+  header.consumed = peer.consumed_here;
   operation.channel = is_inline ? outgoing.channel : nullptr;
   operation.token = outgoing.token;
+  const std::size_t inline_bytes = is_inline ? static_cast<std::size_t>(header.bytes) : 0;
   std::array<iovec, 2> parts{iovec{&operation.header, sizeof operation.header},
-                             iovec{const_cast<std::byte*>(outgoing.data),
-                                   static_cast<std::size_t>(outgoing.header.bytes)}};
-  const std::size_t count = is_inline ? 2 : 1;
+                             iovec{const_cast<std::byte*>(outgoing.data), inline_bytes}};
+  if (peer.sent.encrypts()) {
+    const std::span sealed = sealed_buffer(operation, sizeof header + inline_bytes);
+    std::memcpy(sealed.data(), &header, sizeof header);
+    if (is_inline) std::memcpy(sealed.data() + sizeof header, outgoing.data, inline_bytes);
+    tag = peer.sent.seal_header(sealed, sizeof header);
+    parts = {iovec{&tag, sizeof tag}, iovec{sealed.data(), sealed.size()}};
+  } else {
+    tag = peer.sent.seal_header(std::as_writable_bytes(std::span(&header, 1)), sizeof header);
+  }
+  const std::size_t count = parts[1].iov_len > 0 ? 2 : 1;
   std::array<void*, 2> descriptors{};
   for (std::size_t i = 0; i < count; ++i)
     descriptors[i] = registered(operation, i, parts[i].iov_base, parts[i].iov_len, FI_SEND);
@@ -235,8 +283,10 @@ long FabricMessenger::post_header(Peer& peer, Outgoing& outgoing, bool is_inline
   operation.in_flight = result == 0;
   if (result < 0)
     give_back(operation);
-  else
-    peer.consumed_reported = operation.header.consumed;
+  else {
+    peer.sent.advance();
+    peer.consumed_reported = header.consumed;
+  }
   return result;
 }
 
@@ -253,10 +303,14 @@ void FabricMessenger::post_header_receive(Peer& peer) {
 
 void FabricMessenger::post_payload_receive(Peer& peer, std::byte* data, std::int64_t bytes) {
   peer.receiving.kind = Operation::Kind::receive_payload;
-  const auto size = static_cast<std::size_t>(bytes);
-  const long result =
-      ::fi_recv(peer.endpoint.get(), data, size, registered(peer.receiving, 1, data, size, FI_RECV),
-                0, &peer.receiving.context);
+  const std::array<iovec, 2> parts{iovec{data, static_cast<std::size_t>(bytes)},
+                                   iovec{&peer.payload_tag, sizeof peer.payload_tag}};
+  const std::size_t count = peer.received.encrypts() ? 2 : 1;
+  std::array<void*, 2> descriptors{};
+  for (std::size_t i = 0; i < count; ++i)
+    descriptors[i] = registered(peer.receiving, i, parts[i].iov_base, parts[i].iov_len, FI_RECV);
+  const long result = ::fi_recvv(peer.endpoint.get(), parts.data(), descriptors.data(), count, 0,
+                                 &peer.receiving.context);
   if (result < 0) lose(peer, fabric_error(result));
 }
 

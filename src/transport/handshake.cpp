@@ -52,7 +52,7 @@ Label label_of(std::string_view text) {
 /// The description of a connection from which its keys are derived. Another version of the
 /// handshake has another label.
 struct Transcript {
-  Label label = label_of("kolo handshake 1");
+  Label label = label_of("kolo handshake 2");
   Parties::Kind kind;
   std::int32_t caller;
   std::int32_t callee;
@@ -83,6 +83,12 @@ Message read(std::span<const std::byte> bytes) {
   Message message;
   std::memcpy(&message, bytes.data(), sizeof message);
   return message;
+}
+
+/// Compares in a time that does not depend on the content.
+bool same_bytes(std::span<const std::byte> message, std::span<const std::byte> expected) {
+  return message.size() == expected.size() &&
+         sodium_memcmp(message.data(), expected.data(), expected.size()) == 0;
 }
 
 Bytes join(std::span<const std::byte> a, std::span<const std::byte> b) {
@@ -133,8 +139,9 @@ std::size_t Handshake::awaited_bytes() const {
   switch (stage_) {
     case Stage::hello: return hello_bytes;
     case Stage::welcome: return welcome_bytes;
-    case Stage::proof: return proof_bytes;
-    case Stage::trusted:
+    case Stage::proof:
+    case Stage::confirmation: return proof_bytes;
+    case Stage::complete:
     case Stage::failed: break;
   }
   return 0;
@@ -147,8 +154,10 @@ std::optional<Bytes> Handshake::answer(std::span<const std::byte> message) {
       reply = take_hello(message);
     else if (stage_ == Stage::welcome)
       reply = take_welcome(message);
-    else
+    else if (stage_ == Stage::proof)
       reply = take_proof(message);
+    else
+      reply = take_confirmation(message);
   }
   if (!reply) stage_ = Stage::failed;
   return reply;
@@ -156,8 +165,7 @@ std::optional<Bytes> Handshake::answer(std::span<const std::byte> message) {
 
 std::optional<Bytes> Handshake::take_hello(std::span<const std::byte> message) {
   const auto hello = read<Hello>(message);
-  const bool is_between_ranks = parties_.kind != Parties::Kind::rendezvous;
-  if (hello.to != parties_.callee || (hello.from >= 0) != is_between_ranks) return std::nullopt;
+  if (hello.to != parties_.callee || (hello.from >= 0) != is_between_ranks()) return std::nullopt;
   parties_.caller = hello.from;
   derive_keys(hello.nonce, own_);
   stage_ = Stage::proof;
@@ -166,21 +174,26 @@ std::optional<Bytes> Handshake::take_hello(std::span<const std::byte> message) {
 
 std::optional<Bytes> Handshake::take_welcome(std::span<const std::byte> message) {
   derive_keys(own_, read<Nonce>(message));
-  const auto proof = message.last(proof_bytes);
-  if (sodium_memcmp(proof.data(), their_proof_.data(), proof_bytes) != 0) return std::nullopt;
-  stage_ = Stage::trusted;
+  if (!same_bytes(message.last(proof_bytes), their_proof_)) return std::nullopt;
+  stage_ = is_between_ranks() ? Stage::confirmation : Stage::complete;
   return Bytes(own_proof_.begin(), own_proof_.end());
 }
 
 std::optional<Bytes> Handshake::take_proof(std::span<const std::byte> message) {
-  if (sodium_memcmp(message.data(), their_proof_.data(), proof_bytes) != 0) return std::nullopt;
-  stage_ = Stage::trusted;
+  if (!same_bytes(message, their_proof_)) return std::nullopt;
+  stage_ = Stage::complete;
+  return is_between_ranks() ? Bytes(confirmation_.begin(), confirmation_.end()) : Bytes{};
+}
+
+std::optional<Bytes> Handshake::take_confirmation(std::span<const std::byte> message) {
+  if (!same_bytes(message, confirmation_)) return std::nullopt;
+  stage_ = Stage::complete;
   return Bytes{};
 }
 
-/// Both proofs and both keys are different keys that libsodium derives from one hash of the
-/// transcript under the secret. So none of them reveals another, and a proof cannot be sent back to
-/// the side that made it.
+/// The proofs, the confirmation and the keys are different keys that libsodium derives from one
+/// hash of the transcript under the secret. So none of them reveals another, and a proof cannot be
+/// sent back to the side that made it.
 void Handshake::derive_keys(const Nonce& caller, const Nonce& callee) {
   const Secret root = hash(secret_, Transcript{.kind = parties_.kind,
                                                .caller = parties_.caller,
@@ -199,6 +212,7 @@ void Handshake::derive_keys(const Nonce& caller, const Nonce& callee) {
   const bool calls = side_ == Side::caller;
   own_proof_ = derive(calls ? 1 : 2);
   their_proof_ = derive(calls ? 2 : 1);
+  confirmation_ = derive(5);
   keys_ = {.sent = derive(calls ? 3 : 4), .received = derive(calls ? 4 : 3)};
 }
 

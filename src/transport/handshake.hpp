@@ -43,12 +43,14 @@ struct Parties {
   SocketAddress at{};
 };
 
-/// One side of the handshake of one connection. There are three messages: the caller's hello with
-/// its nonce, the callee's welcome with its nonce and proof, and the caller's proof. The callee
-/// proves first, so a caller that tries a wrong address reveals nothing that depends on the secret.
-/// The third message also says that the caller has chosen this connection, since it may try several
-/// addresses at once. The caller sends the result of `begin`. Then each side passes the messages
-/// that it receives to `answer`, and sends the answers, until it trusts the other side.
+/// One side of the handshake of one connection: the caller's hello with its nonce, the callee's
+/// welcome with its nonce and proof, the caller's proof, and, between ranks, the callee's
+/// confirmation. The callee proves first, so a caller that tries a wrong address reveals nothing
+/// that depends on the secret. The confirmation says that the callee has chosen this connection: it
+/// may have closed it after its welcome, or have another one with this caller. In a rendezvous the
+/// server's first message after the handshake serves as the confirmation. The caller sends the
+/// result of `begin`. Then each side passes the messages that it receives to `answer`, and sends
+/// the answers, until its handshake is complete.
 class Handshake {
  public:
   enum class Side : std::uint8_t { caller, callee };
@@ -73,7 +75,11 @@ class Handshake {
   [[nodiscard]] std::size_t awaited_bytes() const;
 
   /// True once the other side has proved that it knows the secret.
-  [[nodiscard]] bool is_trusted() const { return stage_ == Stage::trusted; }
+  [[nodiscard]] bool is_trusted() const {
+    return stage_ == Stage::confirmation || stage_ == Stage::complete;
+  }
+  /// True once the other side is trusted and nothing more is to come.
+  [[nodiscard]] bool is_complete() const { return stage_ == Stage::complete; }
   /// The rank of the other side: for a caller, the rank that it calls; for a callee, the rank that
   /// the caller claims to have. -1 if the rank is unknown.
   [[nodiscard]] int peer() const {
@@ -83,12 +89,14 @@ class Handshake {
   [[nodiscard]] const FrameKeys& keys() const { return keys_; }
 
  private:
-  enum class Stage : std::uint8_t { hello, welcome, proof, trusted, failed };
+  enum class Stage : std::uint8_t { hello, welcome, proof, confirmation, complete, failed };
   using Proof = std::array<std::byte, proof_bytes>;
 
   [[nodiscard]] std::optional<Bytes> take_hello(std::span<const std::byte> message);
   [[nodiscard]] std::optional<Bytes> take_welcome(std::span<const std::byte> message);
   [[nodiscard]] std::optional<Bytes> take_proof(std::span<const std::byte> message);
+  [[nodiscard]] std::optional<Bytes> take_confirmation(std::span<const std::byte> message);
+  [[nodiscard]] bool is_between_ranks() const { return parties_.kind != Parties::Kind::rendezvous; }
   void derive_keys(const Nonce& caller, const Nonce& callee);
 
   Side side_;
@@ -98,6 +106,7 @@ class Handshake {
   Nonce own_;
   Proof own_proof_{};
   Proof their_proof_{};
+  Proof confirmation_{};
   FrameKeys keys_{};
 };
 

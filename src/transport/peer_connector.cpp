@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "node/error_codes.hpp"
 #include "transport/sockets.hpp"
 
@@ -45,9 +46,7 @@ PeerConnector::PeerConnector(int rank, const Secret& secret, const Listeners& li
                              std::vector<Caller> callers, std::vector<Callee> callees)
     : rank_(rank), secret_(secret), listeners_(listeners), awaited_(std::move(callers)) {
   for (Callee& callee : callees) {
-    Call call{.callee = std::move(callee)};
-    if (call.callee.addresses.empty()) call.failures = "it has no reachable address";
-    calls_.push_back(std::move(call));
+    calls_.push_back({.callee = std::move(callee)});
   }
 }
 
@@ -93,11 +92,12 @@ void PeerConnector::wait(nanoseconds timeout) {
 
 void PeerConnector::accept_all() {
   if (awaited_.empty()) return;
+  const std::size_t most = descriptors_for_strangers(max_answered);
   for (std::size_t at = 0; at < listeners_.sockets().size(); ++at) {
     for (int i = 0; i < max_accepts; ++i) {
       node::FileDescriptor socket = accept_connection(listeners_.sockets()[at].get());
       if (!socket.valid()) break;
-      if (answered_.size() >= max_answered) drop_stranger();
+      if (answered_.size() >= most) drop_stranger();
       const Parties parties{
           .kind = Parties::Kind::control, .callee = rank_, .at = listeners_.addresses()[at]};
       answered_.push_back({.socket = std::move(socket),
@@ -120,9 +120,9 @@ void PeerConnector::answer(Attempt& attempt) {
     const auto caller = std::ranges::find(awaited_, handshake.peer(), &Caller::rank);
     if (!reply || caller == awaited_.end()) {
       attempt.over = true;
-    } else if (!handshake.is_trusted()) {
-      attempt.over = !send(attempt, *reply);
-    } else {
+    } else if (!send(attempt, *reply)) {
+      attempt.over = true;
+    } else if (handshake.is_complete()) {
       disable_delay(attempt.socket.get());
       connections_.push_back({handshake.peer(), std::move(attempt.socket), handshake.keys()});
       awaited_.erase(caller);
@@ -134,19 +134,16 @@ void PeerConnector::answer(Attempt& attempt) {
 void PeerConnector::call_next(Call& call, TimePoint now) {
   call.next_at = now + between_calls;
   const std::vector<SocketAddress>& addresses = call.callee.addresses;
-  if (call.next == addresses.size()) {
-    // All addresses were tried. Start over only if all attempts have failed.
-    if (call.attempts.empty()) call.next = 0;
-    return;
-  }
-  if (call.next == 0) call.failures.clear();
-  const SocketAddress& address = addresses[call.next++];
+  if (addresses.empty()) return;
+  const std::size_t at = call.next++ % addresses.size();
+  if (std::ranges::find(call.attempts, at, &Attempt::address) != call.attempts.end()) return;
+  const SocketAddress& address = addresses[at];
   Connecting connecting = begin_to_connect(address.to_system());
   const Parties parties{
       .kind = Parties::Kind::control, .caller = rank_, .callee = call.callee.rank, .at = address};
   Attempt& attempt = call.attempts.emplace_back(
       Attempt{.socket = std::move(connecting.socket),
-              .with = address,
+              .address = at,
               .connecting = connecting.error == EINPROGRESS,
               .handshake = Handshake(Handshake::Side::caller, secret_, parties)});
   if (connecting.error == 0)
@@ -163,10 +160,9 @@ void PeerConnector::connected(Call& call, Attempt& attempt) {
 
 void PeerConnector::fail(Call& call, Attempt& attempt, const std::string& why) {
   attempt.over = true;
-  call.failures +=
-      fmt::format("{}{}: {}", call.failures.empty() ? "" : ", ", to_string(attempt.with), why);
-  // Try the next address at once.
-  if (call.next < call.callee.addresses.size()) call.next_at = {};
+  call.failures[attempt.address] = why;
+  // Try the next address at once, until all were tried.
+  if (call.next % call.callee.addresses.size() != 0) call.next_at = {};
 }
 
 void PeerConnector::advance(Call& call, Attempt& attempt) {
@@ -183,6 +179,7 @@ void PeerConnector::advance(Call& call, Attempt& attempt) {
   const auto reply = attempt.handshake->answer(*message);
   if (!reply) return fail(call, attempt, "another process answers");
   if (!send(attempt, *reply)) return fail(call, attempt, error_text(errno));
+  if (!attempt.handshake->is_complete()) return;
   connections_.push_back({call.callee.rank, std::move(attempt.socket), attempt.handshake->keys()});
   attempt.over = true;
   call.done = true;
@@ -224,10 +221,13 @@ std::string PeerConnector::problem() const {
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   for (const Call& call : calls_) {
     if (call.done) continue;
-    std::string why = call.failures;
+    std::map<std::size_t, std::string> states = call.failures;
     for (const Attempt& attempt : call.attempts)
-      why += fmt::format("{}{}: {}", why.empty() ? "" : ", ", to_string(attempt.with),
-                         attempt.connecting ? "no connection" : "no answer");
+      states.try_emplace(attempt.address, attempt.connecting ? "no connection" : "no answer");
+    std::string why = call.callee.addresses.empty() ? "it has no reachable address" : "";
+    for (const auto& [address, state] : states)
+      why += fmt::format("{}{}: {}", why.empty() ? "" : ", ",
+                         to_string(call.callee.addresses[address]), state);
     add(fmt::format("cannot reach rank {} on host {} ({})", call.callee.rank, call.callee.host,
                     why));
   }

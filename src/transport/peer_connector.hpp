@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,9 +56,9 @@ struct Connection {
 };
 
 /// Makes this rank's connections while all other ranks make theirs. A caller tries the addresses of
-/// a callee in order, and starts the next attempt while earlier ones are still pending. It
-/// completes the handshake on the first connection with a valid answer. A callee drops callers that
-/// do not know the secret; they delay no others.
+/// a callee in order, again and again, and starts the next attempt while earlier ones are still
+/// pending. It takes the first connection that the callee confirms. A callee drops callers that do
+/// not know the secret; they delay no others.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
@@ -80,7 +81,7 @@ class PeerConnector {
   /// A connection on which a handshake is in progress.
   struct Attempt {
     node::FileDescriptor socket{};
-    SocketAddress with{};
+    std::size_t address = 0;  // the index of the address that is called
     bool connecting = false;
     bool over = false;  // failed, or its socket was moved to a connection
     std::optional<Handshake> handshake{};
@@ -91,7 +92,7 @@ class PeerConnector {
     Callee callee;
     std::size_t next = 0;  // index of the next address to try
     TimePoint next_at{};
-    std::string failures{};
+    std::map<std::size_t, std::string> failures{};  // the last one of each address
     bool done = false;
     std::list<Attempt> attempts{};
   };

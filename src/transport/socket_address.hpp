@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,7 +39,7 @@ struct SocketAddress {
   [[nodiscard]] bool is_link_local() const;
   [[nodiscard]] std::size_t size() const { return family == AF_INET ? 4 : 16; }
 
-  friend bool operator==(const SocketAddress&, const SocketAddress&) = default;
+  friend auto operator<=>(const SocketAddress&, const SocketAddress&) = default;
 };
 
 /// Formats an address as 10.1.0.7:4711 or [fd00::7]:4711, without the port if it is 0.

@@ -65,6 +65,38 @@ TEST_P(Corpus, DamagedInputsKeepThePromises) {
   EXPECT_GT(refused, 0);
 }
 
+// Long enough to exhaust the stack of a function that calls itself for each level, and the patience
+// of one that takes a time that grows with the square.
+TEST_P(Corpus, LongAndDeeplyNestedInputsKeepThePromises) {
+  constexpr std::size_t long_enough = 1'000'000;
+  const auto repeated = [](const std::string& part, std::size_t bytes) {
+    std::string all;
+    while (all.size() < bytes) all += part;
+    return all;
+  };
+  std::vector<std::string> inputs;
+  for (const std::string& part : {std::string(1, '\0'), std::string("\xff"), std::string("7"),
+                                  std::string("["), std::string("{\"a\":"), std::string("[{\"a\":"),
+                                  std::string("("), std::string("a=\""), std::string("a,")}) {
+    inputs.push_back(repeated(part, long_enough));
+    // A header of safetensors with as many bytes of JSON.
+    std::string text = repeated(part, long_enough);
+    text.resize(text.size() / 8 * 8);
+    const std::uint64_t bytes = text.size();
+    inputs.push_back(std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + text);
+  }
+  inputs.push_back(repeated("[", 10'000) + repeated("]", 10'000));
+  for (const Seed& seed : GetParam().seeds()) {
+    if (seed.bytes.empty()) continue;
+    inputs.push_back(repeated(seed.bytes, long_enough));
+    inputs.push_back(seed.bytes + repeated("[", long_enough));
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_NO_THROW(static_cast<void>(GetParam().run(as_input(inputs[i]))));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, Corpus, testing::ValuesIn(targets().begin(), targets().end()),
                          [](const auto& one) { return std::string(one.param.name); });
 

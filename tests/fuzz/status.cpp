@@ -14,7 +14,10 @@ using namespace negotiation;
 
 bool run(Bytes bytes) {
   static const auto page = std::make_unique<node::StatusPage>();
-  require(page->write(std::as_bytes(bytes)), "a page has no room for a short status");
+  if (!page->write(std::as_bytes(bytes))) {
+    require(bytes.size() > status_target.max_bytes, "a page has no room for a short status");
+    return false;
+  }
   RankStatus first;
   try {
     first = decode_status(page->read());

@@ -83,6 +83,7 @@ extern const Target connection_target;
 extern const Target diagnosis_target;
 extern const Target flight_record_target;
 extern const Target gradient_set_target;
+extern const Target handshake_target;
 extern const Target hook_state_target;
 extern const Target json_text_target;
 extern const Target rendezvous_target;

@@ -14,6 +14,7 @@ std::span<const Target> targets() {
                               diagnosis_target,
                               flight_record_target,
                               gradient_set_target,
+                              handshake_target,
                               hook_state_target,
                               json_text_target,
                               rendezvous_target,

@@ -7,6 +7,7 @@
 #   delay       delay in each direction, in microseconds
 #   mtu         bytes per packet
 #   host_count  number of hosts (2)
+#   emulator_options   an array of options of link_emulator, for `connect` (none)
 # Afterwards, `scratch` is a directory for files, removed with the hosts at the end.
 
 hosts=() addresses=
@@ -66,7 +67,7 @@ connect() { # MBIT LOSS: per second and direction; lost packets in percent
   local ready
   rm -f "$scratch/ready.$1.$2"
   mkfifo "$scratch/ready.$1.$2"
-  chrt --fifo 1 "$programs/link_emulator" "$1" "$delay" "$2" "${hosts[@]}" \
+  chrt --fifo 1 "$programs/link_emulator" "${emulator_options[@]+"${emulator_options[@]}"}" "$1" "$delay" "$2" "${hosts[@]}" \
     >"$scratch/ready.$1.$2" &
   emulator=$!
   read -r ready <"$scratch/ready.$1.$2" && [[ $ready == ready ]]

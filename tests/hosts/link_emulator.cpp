@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Emulates a switch between network namespaces, with a rate, a delay and losses.
 //
-//   link_emulator MBIT_PER_SECOND DELAY_US LOSS_PERCENT HOST HOST...
+//   link_emulator [OPTION...] MBIT_PER_SECOND DELAY_US LOSS_PERCENT HOST HOST...
+//     --record FILE   writes all packets to FILE
+//     --alter N       flips a bit of the content of one TCP packet in N, and mends the checksum
+//     --seed N        of the losses and alterations
 //
 // Creates a tun device `wire` in each, prints "ready", and carries packets until it is killed. The
 // address of the first host ends with 1, that of the second with 2, and so on. Each host sends and
@@ -24,6 +27,7 @@
 #include <deque>
 #include <exception>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -49,7 +53,50 @@ struct Quality {
   double nanoseconds_per_byte;
   nanoseconds delay;
   double loss;
+  double altered = 0;              // the share of packets
+  std::FILE* recording = nullptr;  // null: none
 };
+
+using Packet = std::vector<char>;
+
+std::size_t byte_of(const Packet& packet, std::size_t at) {
+  return static_cast<unsigned char>(packet[at]);
+}
+std::size_t word_of(const Packet& packet, std::size_t at) {
+  return byte_of(packet, at) << 8 | byte_of(packet, at + 1);
+}
+
+/// Where the content of a TCP packet begins; the end of other packets.
+std::size_t begin_of_content(const Packet& packet) {
+  constexpr std::size_t tcp = 6;
+  if (packet.size() < 40 || byte_of(packet, 9) != tcp) return packet.size();
+  const std::size_t segment = (byte_of(packet, 0) & 15) * 4;
+  if (segment + 20 > packet.size()) return packet.size();
+  return std::min(packet.size(), segment + (byte_of(packet, segment + 12) >> 4) * 4);
+}
+
+/// The checksum covers the addresses, the protocol, the length, and the segment.
+void mend_checksum(Packet& packet) {
+  const std::size_t segment = (byte_of(packet, 0) & 15) * 4;
+  const std::size_t checksum = segment + 16;
+  packet[checksum] = packet[checksum + 1] = 0;
+  std::size_t sum = byte_of(packet, 9) + packet.size() - segment;
+  for (std::size_t at = 12; at < 20; at += 2) sum += word_of(packet, at);
+  for (std::size_t at = segment; at + 1 < packet.size(); at += 2) sum += word_of(packet, at);
+  if ((packet.size() - segment) % 2 != 0) sum += byte_of(packet, packet.size() - 1) << 8;
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  packet[checksum] = static_cast<char>(~sum >> 8);
+  packet[checksum + 1] = static_cast<char>(~sum);
+}
+
+void alter(Packet& packet, std::mt19937& random) {
+  const std::size_t begin = begin_of_content(packet);
+  if (begin == packet.size()) return;
+  std::uniform_int_distribution<std::size_t> bit(begin * 8, packet.size() * 8 - 1);
+  const std::size_t at = bit(random);
+  packet[at / 8] = static_cast<char>(byte_of(packet, at / 8) ^ 1U << at % 8);
+  mend_checksum(packet);
+}
 
 /// A tun device in a namespace, which exists as long as the process.
 int open_wire(const std::string& host) {
@@ -70,7 +117,7 @@ class Inbox {
   Inbox(int wire, const Quality& quality) : wire_(wire), quality_(quality) {}
 
   /// `sent`: when its last bit has left the sender.
-  void take(Clock::time_point sent, nanoseconds duration, std::vector<char> packet) {
+  void take(Clock::time_point sent, nanoseconds duration, Packet packet) {
     free_at_ = std::max(free_at_ + duration, sent);
     if (free_at_ - sent <= max_queue)
       under_way_.push_back({free_at_ + quality_.delay, std::move(packet)});
@@ -81,7 +128,7 @@ class Inbox {
   void deliver_packets() {
     const Clock::time_point now = Clock::now();
     for (; !under_way_.empty() && under_way_.front().arrival <= now; under_way_.pop_front()) {
-      const std::vector<char>& bytes = under_way_.front().bytes;
+      const Packet& bytes = under_way_.front().bytes;
       // A packet that the host does not take is lost.
       [[maybe_unused]] const ssize_t written = ::write(wire_, bytes.data(), bytes.size());
     }
@@ -92,15 +139,15 @@ class Inbox {
   }
 
  private:
-  struct Packet {
+  struct UnderWay {
     Clock::time_point arrival;
-    std::vector<char> bytes;
+    Packet bytes;
   };
 
   int wire_;
   Quality quality_;
   Clock::time_point free_at_{};
-  std::deque<Packet> under_way_{};
+  std::deque<UnderWay> under_way_{};
 };
 
 /// Packets sent by one host.
@@ -110,6 +157,7 @@ class Outbox {
 
   void take_packets(std::mt19937& random, std::vector<Inbox>& inboxes) {
     std::bernoulli_distribution lost(quality_.loss);
+    std::bernoulli_distribution altered(quality_.altered);
     for (;;) {
       const ssize_t bytes = ::read(wire_, buffer_.data(), buffer_.size());
       if (bytes <= 0) return;
@@ -120,7 +168,11 @@ class Outbox {
       free_at_ = std::max(free_at_, now) + duration;
       const std::size_t host = destination(static_cast<std::size_t>(bytes));
       if (lost(random) || host >= inboxes.size()) continue;
-      inboxes[host].take(free_at_, duration, {buffer_.begin(), buffer_.begin() + bytes});
+      Packet packet(buffer_.begin(), buffer_.begin() + bytes);
+      if (quality_.recording != nullptr)
+        std::fwrite(packet.data(), 1, packet.size(), quality_.recording);
+      if (altered(random)) alter(packet, random);
+      inboxes[host].take(free_at_, duration, std::move(packet));
     }
   }
 
@@ -139,8 +191,8 @@ class Outbox {
   std::vector<char> buffer_ = std::vector<char>(max_packet_bytes);
 };
 
-[[noreturn]] void carry(const std::vector<int>& wires, const Quality& quality) {
-  std::mt19937 random(1);
+[[noreturn]] void carry(const std::vector<int>& wires, const Quality& quality, unsigned seed) {
+  std::mt19937 random(seed);
   std::vector<Outbox> outboxes;
   std::vector<Inbox> inboxes;
   std::vector<pollfd> polled;
@@ -165,18 +217,35 @@ class Outbox {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 6) {
-    std::fprintf(stderr, "usage: %s MBIT_PER_SECOND DELAY_US LOSS_PERCENT HOST HOST...\n", argv[0]);
-    return 2;
-  }
   try {
-    const Quality quality{8e3 / std::stod(argv[1]), std::chrono::microseconds(std::stol(argv[2])),
-                          std::stod(argv[3]) / 100};
+    Quality quality{};
+    unsigned seed = 1;
+    int next = 1;
+    for (; next + 1 < argc && std::string(argv[next]).starts_with("--"); next += 2) {
+      const std::string option = argv[next];
+      const std::string value = argv[next + 1];
+      if (option == "--alter") {
+        quality.altered = 1 / std::stod(value);
+      } else if (option == "--seed") {
+        seed = static_cast<unsigned>(std::stoul(value));
+      } else if (option == "--record") {
+        quality.recording = std::fopen(value.c_str(), "wb");
+        if (quality.recording == nullptr) throw std::invalid_argument("cannot write " + value);
+        std::setvbuf(quality.recording, nullptr, _IONBF, 0);  // complete whenever it is killed
+      } else {
+        throw std::invalid_argument("unknown option " + option);
+      }
+    }
+    if (argc - next < 5)
+      throw std::invalid_argument("[OPTION...] MBIT_PER_SECOND DELAY_US LOSS_PERCENT HOST HOST...");
+    quality.nanoseconds_per_byte = 8e3 / std::stod(argv[next]);
+    quality.delay = std::chrono::microseconds(std::stol(argv[next + 1]));
+    quality.loss = std::stod(argv[next + 2]) / 100;
     std::vector<int> wires;
-    for (int host = 4; host < argc; ++host) wires.push_back(open_wire(argv[host]));
+    for (int host = next + 3; host < argc; ++host) wires.push_back(open_wire(argv[host]));
     std::puts("ready");
     std::fflush(stdout);
-    carry(wires, quality);
+    carry(wires, quality, seed);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "link_emulator: %s\n", error.what());
     return 1;

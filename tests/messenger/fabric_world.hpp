@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,17 +36,36 @@ namespace kolo::internal::messenger {
   return named == nullptr ? default_provider : named;
 }
 
+/// The number of open descriptors of this process.
+[[nodiscard]] inline int open_descriptors() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    static_cast<void>(entry);
+    ++count;
+  }
+  return count;
+}
+
+/// True if the environment selects encryption.
+[[nodiscard]] inline bool encrypts_under_test() {
+  return std::getenv("KOLO_TEST_ENCRYPTED") != nullptr;
+}
+
 /// All ranks in this process, each connected in a thread of its own.
 class FabricWorld {
  public:
+  /// `secrets`: the number of the secret of each rank, by rank; 0 for the rest.
   explicit FabricWorld(int ranks,
                        std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1),
-                       const std::vector<transport::SocketAddress>& at = {loopback()})
+                       const std::vector<transport::SocketAddress>& at = {loopback()},
+                       bool encrypts = encrypts_under_test(), const std::vector<int>& secrets = {})
       : messengers_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       listeners_.push_back(listen_on_fabric({.rank = rank,
                                              .size = ranks,
                                              .provider = provider_under_test(),
+                                             .secret = secret_of(number_of(secrets, rank)),
+                                             .encrypts = encrypts,
                                              .connect_timeout = connect_timeout},
                                             at));
       addresses_.push_back(listeners_.back()->addresses());
@@ -56,19 +76,16 @@ class FabricWorld {
     return addresses_;
   }
 
-  /// `secrets`: the number of each rank's secret, by rank; 0 for the rest. Returns each rank's
-  /// report.
-  std::vector<std::string> connect(
-      const std::vector<int>& secrets = {},
-      const std::function<void(int rank)>& while_waiting = [](int) {}) {
+  /// Returns each rank's report.
+  std::vector<std::string> connect(const std::function<void(int rank)>& while_waiting = [](int) {
+  }) {
     std::vector<std::string> problems(messengers_.size());
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < messengers_.size(); ++rank)
       threads.emplace_back([&, rank] {
-        const int secret = rank < secrets.size() ? secrets[rank] : 0;
         try {
-          messengers_[rank] = listeners_[rank]->connect(
-              addresses_, secret_of(secret), [&] { while_waiting(static_cast<int>(rank)); });
+          messengers_[rank] =
+              listeners_[rank]->connect(addresses_, [&] { while_waiting(static_cast<int>(rank)); });
         } catch (...) {
           problems[rank] = message_of_current_exception();
         }
@@ -83,6 +100,11 @@ class FabricWorld {
   [[nodiscard]] std::vector<std::unique_ptr<Messenger>>& all() { return messengers_; }
 
  private:
+  static int number_of(const std::vector<int>& secrets, int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    return at < secrets.size() ? secrets[at] : 0;
+  }
+
   std::vector<std::unique_ptr<FabricListener>> listeners_{};
   std::vector<std::vector<transport::SocketAddress>> addresses_{};
   std::vector<std::unique_ptr<Messenger>> messengers_;

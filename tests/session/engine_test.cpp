@@ -177,13 +177,11 @@ TEST(Engine, WhatComesWhileABatchRunsIsAgreedMeanwhile) {
 
 TEST(Engine, WhoSleepsIsWoken) {
   // Ranks come early or so late that the others sleep, and wait or leave it to the engine's thread.
-  // A lost wake costs the longest sleep, so a few operations may take that long on a busy machine.
+  // A lost wake would cost an hour.
   constexpr int operations = 300;
-  constexpr std::chrono::milliseconds max_sleep{100};
-  Ranks(3).run([&](Engine& engine) {
+  Ranks(3, {.stall_warning = {}, .test_max_sleep = std::chrono::hours(1)}).run([&](Engine& engine) {
     constexpr unsigned seed = 5;
     std::mt19937 random(seed + static_cast<unsigned>(engine.topology().rank));
-    int late = 0;
     for (int i = 0; i < operations; ++i) {
       std::vector<double> tensor(1, i);
       const auto submit_at =
@@ -194,9 +192,7 @@ TEST(Engine, WhoSleepsIsWoken) {
       while (!waits && !operation->done()) std::this_thread::yield();
       wait(engine, operation);
       EXPECT_EQ(tensor.front(), 3.0 * i);
-      if (std::chrono::steady_clock::now() - submit_at >= max_sleep) ++late;
     }
-    EXPECT_LT(late, operations / 10) << "the seed is " << seed;
   });
 }
 

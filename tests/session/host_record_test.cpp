@@ -81,6 +81,26 @@ TEST_F(HostRecords, NameASettingThatDiffers) {
   EXPECT_THAT(errors.text, HasSubstr("KOLO_TEST_RANKS_PER_HOST is 4, on rank 0 it is 0"));
 }
 
+TEST_F(HostRecords, AllRanksOrNoneEncrypt) {
+  records_[1].network = Network::encrypted;
+  EXPECT_EQ(find_errors(records_).text, "rank 1: network is encrypted, on rank 0 it is not");
+  records_[0].network = records_[1].network;
+  EXPECT_EQ(find_errors(records_).text, "rank 2: network is not encrypted, on rank 0 it is");
+  records_[2].network = records_[0].network;
+  EXPECT_EQ(find_errors(records_).text, "");
+}
+
+TEST_F(HostRecords, NameWhatExcludesEncryption) {
+  EXPECT_EQ(find_obstacles_to_encryption(records_).text, "");
+  records_[1].wants_sockets = false;
+  EXPECT_THAT(find_obstacles_to_encryption(records_).text,
+              HasSubstr("rank 1: network is encrypted, but control_interface is none"));
+  records_[1].wants_sockets = true;
+  records_[2].gpu_operations = GpuOperations::nccl;
+  EXPECT_THAT(find_obstacles_to_encryption(records_).text,
+              HasSubstr("rank 2: network is encrypted, but gpu_operations is nccl"));
+}
+
 TEST_F(HostRecords, ARanksOwnProblemComesFirst) {
   records_[2].test_ranks_per_host = 4;
   records_[2].report = StartupReport::make("1.2", "X=7");

@@ -138,6 +138,36 @@ TEST_F(ShardedStateTest, EachRankWritesItsPartsForAnyNumberOfRanks) {
   expect_same_bits_on_all_ranks(network.parameters());
 }
 
+TEST_F(ShardedStateTest, NestedTextsInFilesAreRefused) {
+  // Deep enough that a recursive function would exhaust the stack.
+  const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  const ScratchDirectory scratch;
+  std::string folder = (scratch.path() / "state").string();  // rank 0's
+  broadcast(folder, 0);
+  Network network;
+  ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
+  usual_step(network, optimizer, 0);
+  optimizer.save(folder);
+  const std::string before = to_safetensors(optimizer.full_state(0));
+  for (const std::string entry : {"param_groups", "kolo.shards.parameters"}) {
+    if (rank() == 0)
+      for (const auto& file : std::filesystem::directory_iterator(folder)) {
+        if (file.path().extension() != ".safetensors") continue;
+        StateDict saved = load_safetensors(file.path());
+        ASSERT_TRUE(saved.metadata.contains(entry));
+        saved.metadata[entry] = nested;
+        save_safetensors(file.path(), saved.views(), saved.metadata);
+      }
+    barrier();
+    const auto error = error_of<Error>([&] { optimizer.load(folder); });
+    EXPECT_THAT(error.what(),
+                HasSubstr(entry == "param_groups" ? "param_groups is nested too deeply"
+                                                  : "they are unknown in the files"));
+    EXPECT_EQ(to_safetensors(optimizer.full_state(0)), before);
+    barrier();
+  }
+}
+
 // A network, and a second one whose parameters are added to the optimizer.
 struct Program {
   Network body{1};

@@ -31,12 +31,14 @@ Handshake callee(const Secret& secret = make_secret(1), Kind kind = Kind::contro
   return {Side::callee, secret, {.kind = kind, .callee = rank, .at = address(port)}};
 }
 
-/// What the callee makes of the proof that the caller sends after this welcome; false if the caller
-/// sends none.
+/// True if both sides complete their handshakes.
 bool agree(Handshake& calls, Handshake& called) {
   const auto welcome = called.answer(calls.begin());
   const auto proof = welcome ? calls.answer(*welcome) : std::nullopt;
-  return proof && called.answer(*proof) && calls.is_trusted() && called.is_trusted();
+  const auto confirmation = proof ? called.answer(*proof) : std::nullopt;
+  if (!confirmation) return false;
+  if (!confirmation->empty() && !calls.answer(*confirmation)) return false;
+  return calls.is_complete() && called.is_complete();
 }
 
 TEST(Handshake, BothSidesHaveTheSameKeys) {
@@ -66,10 +68,26 @@ TEST(Handshake, TrustComesWithTheProofs) {
   EXPECT_TRUE(calls.is_trusted());
   EXPECT_FALSE(called.is_trusted());
   EXPECT_EQ(called.awaited_bytes(), proof->size());
-  EXPECT_EQ(called.answer(*proof), Bytes{});
+  const auto confirmation = called.answer(*proof);
   EXPECT_TRUE(called.is_trusted());
+  EXPECT_TRUE(called.is_complete());
   EXPECT_EQ(called.awaited_bytes(), 0U);
   EXPECT_FALSE(called.answer(*proof));
+  EXPECT_FALSE(calls.is_complete()) << "the callee may have closed the connection";
+  EXPECT_EQ(calls.awaited_bytes(), confirmation->size());
+  EXPECT_EQ(calls.answer(*confirmation), Bytes{});
+  EXPECT_TRUE(calls.is_complete());
+  EXPECT_EQ(calls.awaited_bytes(), 0U);
+}
+
+// The server's first message after the handshake serves as the confirmation.
+TEST(Handshake, ARendezvousHasThreeMessages) {
+  Handshake client(Side::caller, make_secret(1), {.kind = Kind::rendezvous});
+  Handshake server(Side::callee, make_secret(1), {.kind = Kind::rendezvous});
+  const auto proof = client.answer(*server.answer(client.begin()));
+  EXPECT_TRUE(client.is_complete());
+  EXPECT_EQ(server.answer(*proof), Bytes{});
+  EXPECT_TRUE(server.is_complete());
 }
 
 TEST(Handshake, EachSideRefusesAnotherSecret) {
@@ -173,6 +191,13 @@ TEST(Handshake, AlteredOrCutMessagesAreRefused) {
     EXPECT_FALSE(victim.answer(wrong));
     EXPECT_FALSE(victim.answer(proof)) << "it goes on after a failure";
     EXPECT_FALSE(victim.is_trusted());
+  }
+  const Bytes confirmation = *called.answer(proof);
+  for (const Bytes& wrong : changes(confirmation)) {
+    Handshake victim(calls);
+    EXPECT_FALSE(victim.answer(wrong));
+    EXPECT_FALSE(victim.answer(confirmation)) << "it goes on after a failure";
+    EXPECT_FALSE(victim.is_complete());
   }
   for (const std::size_t bytes : {0U, 1U, 23U, 25U, 48U})
     EXPECT_FALSE(callee().answer(Bytes(bytes))) << bytes;

@@ -111,8 +111,33 @@ TEST(PeerConnector, WhoHasSaidWhoItIsIsNotDroppedForSilentStrangers) {
     strangers.push_back(call(door));
     EXPECT_FALSE(called.step(0ms));
   }
-  EXPECT_TRUE(caller.step(1s)) << caller.problem();
-  EXPECT_TRUE(meet({&called}));
+  EXPECT_FALSE(caller.step(1s)) << "its proof is on its way";
+  EXPECT_EQ(caller.problem(), "cannot reach rank 0 on host a (" + to_string(door) + ": no answer)");
+  EXPECT_TRUE(meet({&called, &caller}));
+}
+
+// The callee makes room after its welcome, while the caller's proof is on its way.
+TEST(PeerConnector, ACallerThatWasDroppedCallsAgain) {
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  PeerConnector called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
+  EXPECT_FALSE(caller.step(0ms));
+  EXPECT_FALSE(caller.step(0ms));
+  EXPECT_FALSE(called.step(1s));
+  // Strangers say who they are, so none of them is dropped before the rank.
+  const Parties claimed{.kind = Parties::Kind::control, .caller = 1, .callee = 0, .at = door};
+  const Handshake::Bytes hello =
+      Handshake(Handshake::Side::caller, make_secret(3), claimed).begin();
+  std::vector<node::FileDescriptor> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(call(door));
+    EXPECT_EQ(::send(strangers.back().get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(hello.size()));
+    EXPECT_FALSE(called.step(0ms));
+  }
+  EXPECT_FALSE(caller.step(1s)) << "nobody has confirmed its connection";
+  EXPECT_TRUE(meet({&called, &caller}));
 }
 
 TEST(PeerConnector, AStepAcceptsNoMoreThanItsShare) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process_limits.hpp"
 #include "base/random.hpp"
 #include "node/error_codes.hpp"
 
@@ -38,12 +39,17 @@ void signal_event(int event) {
   static_cast<void>(::write(event, &one, sizeof one));
 }
 
+ServerOptions affordable(ServerOptions options) {
+  options.max_strangers = descriptors_for_strangers(options.max_strangers);
+  return options;
+}
+
 }  // namespace
 
 TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
                      std::function<void(LogLevel, const std::string&)> write_note)
     : silence_(options.lease),
-      server_(options, random_number),
+      server_(affordable(options), random_number),
       write_note_(std::move(write_note)),
       listeners_(transport::listen_at(at)),
       port_(transport::address_of(listeners_.front().get()).port),

@@ -24,9 +24,6 @@ using std::chrono::steady_clock;
 // running operation usually comes sooner than a sleeping thread would wake.
 constexpr nanoseconds patience = microseconds(100);
 
-// The longest sleep of any thread, so that the periodic checks are on time.
-constexpr nanoseconds max_sleep = milliseconds(100);
-
 // Submissions that follow each other within this time are collected without a ring for each. A ring
 // costs more than a submission.
 constexpr nanoseconds gathering = microseconds(50);
@@ -143,7 +140,7 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       if (!progress() && !met())
         bell().sleep(node::Listener::waiter,
                      // `must_poll` is called again: `progress` may have started work to poll for.
-                     std::min({must_poll() ? pause : max_sleep, until_due(now),
+                     std::min({must_poll() ? pause : settings_.test_max_sleep, until_due(now),
                                std::chrono::duration_cast<nanoseconds>(deadline - now)}));
       bell().stop_listening();
       recorder_.woke();
@@ -198,7 +195,7 @@ void Engine::run() {
   changed_.wait(lock, [this] { return started_ || stopping_; });
   bool gathered = false;
   while (!stopping_) {
-    nanoseconds pause = max_sleep;
+    nanoseconds pause = settings_.test_max_sleep;
     const bool idle = !driven_ && waiters_ == 0;
     if (idle && in_bursts_ && !gathered && queue_.any()) {
       // The first submission of a burst. Sleep while the rest arrives, so that the thread that will
@@ -260,7 +257,7 @@ nanoseconds Engine::next_pause(bool moved) {
     unattended_ = queue_.unattended();
     return gathering;
   }
-  return std::min(max_sleep, until_due(now));
+  return std::min(settings_.test_max_sleep, until_due(now));
 }
 
 nanoseconds Engine::until_due(TimePoint now) const {

@@ -14,6 +14,18 @@
 namespace kolo::internal::session {
 namespace {
 
+/// How the settings of a rank prevent a session with rank 0; empty if they do not.
+std::string difference(const HostRecord& record, const HostRecord& first) {
+  if (record.test_ranks_per_host != first.test_ranks_per_host)
+    return fmt::format("KOLO_TEST_RANKS_PER_HOST is {}, on rank 0 it is {}",
+                       record.test_ranks_per_host, first.test_ranks_per_host);
+  const bool encrypts = record.network == Network::encrypted;
+  if (encrypts != (first.network == Network::encrypted))
+    return encrypts ? "network is encrypted, on rank 0 it is not"
+                    : "network is not encrypted, on rank 0 it is";
+  return "";
+}
+
 std::string_view without_mpi() {
   return built_with_mpi() ? "the program was started without MPI: start it with mpirun"
                           : "this build of Kolo is without MPI";
@@ -27,11 +39,8 @@ StartupErrors find_errors(std::span<const HostRecord> records) {
   for (const HostRecord& record : records) {
     reports.push_back(record.report);
     // A rank with a problem may not have read its settings.
-    if (record.test_ranks_per_host != first.test_ranks_per_host && !first.report.has_problem() &&
-        !record.report.has_problem())
-      write_string(fmt::format("KOLO_TEST_RANKS_PER_HOST is {}, on rank 0 it is {}",
-                               record.test_ranks_per_host, first.test_ranks_per_host),
-                   reports.back().problem);
+    if (!first.report.has_problem() && !record.report.has_problem())
+      write_string(difference(record, first), reports.back().problem);
   }
   return collect_errors(reports);
 }
@@ -92,7 +101,21 @@ StartupErrors find_needs_of_mpi(std::span<const HostRecord> records, bool needs_
   return collect_errors(reports);
 }
 
-Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi) {
+StartupErrors find_obstacles_to_encryption(std::span<const HostRecord> records) {
+  std::vector<StartupReport> reports;
+  for (const HostRecord& record : records)
+    reports.push_back(StartupReport::make(
+        version,
+        !record.wants_sockets
+            ? "network is encrypted, but control_interface is none, so control messages would not "
+              "be authenticated"
+        : record.gpu_operations == GpuOperations::nccl
+            ? "network is encrypted, but gpu_operations is nccl, and NCCL does not encrypt"
+            : ""));
+  return collect_errors(reports);
+}
+
+Verdict reach_verdict(std::span<const SetupReport> reports, bool may_lack_sockets) {
   std::vector<StartupReport> starts;
   std::vector<StartupReport> data;
   std::vector<StartupReport> connections;
@@ -110,7 +133,7 @@ Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi) {
   // The reports on data come before those on connections: each rank needs a data connection to
   // every other one, so these reports identify a missing rank best.
   if (verdict.errors.text.empty()) verdict.errors = collect_errors(data, without_data);
-  if (has_mpi) return verdict;
+  if (may_lack_sockets) return verdict;
   StartupErrors fatal = std::exchange(verdict.connection_errors, {});
   if (verdict.errors.text.empty()) verdict.errors = std::move(fatal);
   return verdict;

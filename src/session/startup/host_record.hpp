@@ -29,7 +29,7 @@ struct alignas(1024) HostRecord {
   std::uint64_t session = 0;  // a random number, so that no earlier session had it
   transport::Secret seed{};   // the ranks derive the session's secret from it
   std::int64_t peer_timeout_ns = 0;
-  Network network{};
+  Network network{};  // all ranks or none choose encryption
 
   // The session starts only if this is the same on all ranks.
   std::int64_t test_ranks_per_host = 0;
@@ -38,6 +38,7 @@ struct alignas(1024) HostRecord {
   std::uint64_t machine = 0;  // equal numbers: the ranks share a loopback interface; 0: unknown
   std::int32_t lowest_rank_of_host = 0;
   CpuOperations cpu_operations{};
+  GpuOperations gpu_operations{};
   std::int32_t max_tag = 0;   // the highest tag of this rank's MPI
   std::uint64_t inbox = 0;    // receives the other ranks' memory; 0: this rank shares none
   bool wants_sockets = true;  // allows sockets between hosts
@@ -84,6 +85,9 @@ struct MemoryVerdict {
 [[nodiscard]] StartupErrors find_needs_of_mpi(std::span<const HostRecord> records,
                                               bool needs_network);
 
+/// The errors of a session over a network whose settings exclude encryption.
+[[nodiscard]] StartupErrors find_obstacles_to_encryption(std::span<const HostRecord> records);
+
 /// The addresses at which a rank listens for data.
 struct DataAddresses {
   StartupReport report{};
@@ -107,6 +111,7 @@ struct Verdict {
   StartupErrors connection_errors{};  // not empty: it starts with MPI in place of sockets
 };
 
-[[nodiscard]] Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi);
+/// `may_lack_sockets`: MPI may carry control messages instead.
+[[nodiscard]] Verdict reach_verdict(std::span<const SetupReport> reports, bool may_lack_sockets);
 
 }  // namespace kolo::internal::session

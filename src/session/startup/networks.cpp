@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <exception>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -58,7 +59,11 @@ std::unique_ptr<messenger::FabricListener> listen(const rendezvous::Rendezvous& 
       });
   const ControlInterface& interface = settings.control_interface;
   return messenger::listen_on_fabric(
-      {.rank = world.rank(), .size = world.size(), .provider = settings.fabric_provider},
+      {.rank = world.rank(),
+       .size = world.size(),
+       .provider = settings.fabric_provider,
+       .secret = secret_of_session(world.job_secret(), records),
+       .encrypts = records.front().network == Network::encrypted},
       find_addresses(transport::list_interfaces(),
                      refuses_sockets(interface) ? ControlInterface() : interface, one_machine));
 }
@@ -150,7 +155,8 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
 }
 
 bool chooses_fabric(Network network, bool has_mpi) {
-  return network == Network::fabric || (network == Network::automatic && !has_mpi);
+  return network == Network::fabric || network == Network::encrypted ||
+         (network == Network::automatic && !has_mpi);
 }
 
 DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const HostRecord> records,
@@ -164,11 +170,14 @@ DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const Host
     mine.count = static_cast<std::uint32_t>(std::min(addresses.size(), HostRecord::max_addresses));
     std::copy_n(addresses.begin(), mine.count, mine.addresses.begin());
   });
-  if (!problem.empty())
-    problem = fmt::format("cannot exchange data with ranks that share no memory: {}{}", problem,
-                          has_mpi            ? " (set KOLO_NETWORK=mpi to avoid libfabric)"
-                          : built_with_mpi() ? " (start with mpirun to avoid libfabric)"
-                                             : "");
+  if (!problem.empty()) {
+    const std::string_view advice = records.front().network == Network::encrypted ? ""
+                                    : has_mpi ? " (set KOLO_NETWORK=mpi to avoid libfabric)"
+                                    : built_with_mpi() ? " (start with mpirun to avoid libfabric)"
+                                                       : "";
+    problem =
+        fmt::format("cannot exchange data with ranks that share no memory: {}{}", problem, advice);
+  }
   mine.report = StartupReport::make(version, problem);
   const std::vector<DataAddresses> all = gather(world, mine);
   std::vector<StartupReport> reports;

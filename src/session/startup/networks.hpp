@@ -65,8 +65,8 @@ struct DataListener {
 
   /// Collective. Throws BackendError, and the exceptions of `while_waiting`.
   [[nodiscard]] std::unique_ptr<messenger::Messenger> connect(
-      const transport::Secret& secret, const std::function<void()>& while_waiting) const {
-    return own->connect(addresses, secret, while_waiting);
+      const std::function<void()>& while_waiting) const {
+    return own->connect(addresses, while_waiting);
   }
 };
 

@@ -109,6 +109,7 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options, const Over
       find_local_position(world.rank(), world.ranks_of_machine(), own.settings.test_ranks_per_host);
   record.lowest_rank_of_host = position.lowest_rank;
   record.cpu_operations = own.settings.cpu_operations;
+  record.gpu_operations = own.settings.gpu_operations;
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   record.network = own.settings.network;
   if (position.local_size < world.size() && chooses_fabric(record.network, mpi != nullptr))
@@ -203,7 +204,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   std::string problem = has_network ? own.no_addresses : "";
   if (data.own != nullptr)
     attempt(no_data, setup.report.without_data,
-            [&] { setup.fabric = data.connect(secret, [&] { world.check(); }); });
+            [&] { setup.fabric = data.connect([&] { world.check(); }); });
   attempt(problem, [&] {
     diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
@@ -255,6 +256,28 @@ void log_processor_time() {
             limit);
 }
 
+void log_start(std::span<const HostRecord> records, const Topology& topology,
+               const MemoryVerdict& memory) {
+  set_log_rank(topology.rank);
+  if (topology.rank == 0) log_misspelled_variables();
+  log_processor_time();
+  log_memory(records, topology, memory);
+}
+
+void log_lack_of_secret(const Rendezvous& world) {
+  if (world.rank() == 0 && world.job_secret() == transport::Secret{})
+    log(LogLevel::warning,
+        "the job has no secret, so encryption does not protect data from those who can read the "
+        "start of the session on the network: start the job with kolorun, or set "
+        "KOLO_RENDEZVOUS_SECRET");
+}
+
+/// NCCL does not encrypt, so GPU tensors travel through host memory.
+void prepare_encryption(std::span<const HostRecord> records, Settings& settings) {
+  throw_if_any(find_obstacles_to_encryption(records));
+  settings.gpu_operations = GpuOperations::staged;
+}
+
 void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {
   if (!connection_errors.text.empty())
     log(rank == 0 ? LogLevel::warning : LogLevel::debug,
@@ -300,20 +323,20 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   SharedMemorySetup memory = set_up_memory(world, records, topology, own);
   const bool over_network = needs_network(topology, memory.verdict);
   if (!has_mpi) throw_if_any(find_needs_of_mpi(records, over_network));
+  const bool is_encrypted = over_network && records.front().network == Network::encrypted;
+  if (is_encrypted) prepare_encryption(records, own.settings);
   DataListener data;
   if (over_network && chooses_fabric(records.front().network, has_mpi))
     data = listen_for_data(world, records, own.settings, has_mpi);
   Setup setup = set_up(world, records, topology, memory.verdict, own, data);
 
-  const Verdict verdict = reach_verdict(gather(world, setup.report), has_mpi);
+  const Verdict verdict = reach_verdict(gather(world, setup.report), has_mpi && !is_encrypted);
   throw_if_any(verdict.errors);
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
-  set_log_rank(topology.rank);
-  if (topology.rank == 0) log_misspelled_variables();
-  log_processor_time();
-  log_memory(records, topology, memory.verdict);
+  log_start(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
+  if (is_encrypted) log_lack_of_secret(world);
 
   CpuLinks* links = nullptr;  // owned by the engine
   std::shared_ptr<Engine> engine;

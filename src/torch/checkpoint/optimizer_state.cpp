@@ -19,6 +19,7 @@
 #include "torch/optimizer/optimizer_kinds.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/tensor_view.hpp"
+#include "training/checkpoint/strict_json.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -205,7 +206,9 @@ void load_as(K kind, const StateDict& saved, Optimizer& optimizer, const Paramet
   const at::NoGradGuard no_grad;
   Loader<K> loader(saved, optimizer, shards);
   try {
-    loader.read(json::parse(saved.metadata.at("param_groups")));
+    loader.read(parse_strict_json(saved.metadata.at("param_groups")));
+  } catch (const JsonFault& fault) {
+    refuse_state(std::string("param_groups ") + fault.what());
   } catch (const json::exception& error) {
     refuse_state(std::string("param_groups: ") + error.what());
   } catch (const std::out_of_range&) {

@@ -33,6 +33,7 @@
 #include "training/agreement.hpp"
 #include "training/checkpoint/index_files.hpp"
 #include "training/checkpoint/safetensors_header.hpp"
+#include "training/checkpoint/strict_json.hpp"
 #include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::detail {
@@ -142,11 +143,15 @@ class Collector {
 
   void require_same_parameters(const std::string& text) const {
     const json here = descriptions(parameters_);
-    const json there = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (there == here) return;
-    throw InvalidArgument("this state is that of other parameters: they are " +
-                          (there.is_discarded() ? "unknown" : there.dump()) + " in the files and " +
-                          here.dump() + " here");
+    std::string there = "unknown";
+    try {
+      const json parsed = parse_strict_json(text);
+      if (parsed == here) return;
+      there = parsed.dump();
+    } catch (const JsonFault&) {  // the message says that they are unknown
+    }
+    throw InvalidArgument("this state is that of other parameters: they are " + there +
+                          " in the files and " + here.dump() + " here");
   }
 
   // Finds the parameter by the number in the tensor's name, "state.<number>.<name>".

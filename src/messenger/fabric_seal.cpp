@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messenger/fabric_seal.hpp"
+
+#include <sodium.h>
+
+#include <array>
+#include <cstring>
+
+namespace kolo::internal::messenger {
+namespace {
+
+static_assert(sizeof(FabricSeal::Tag) == crypto_aead_chacha20poly1305_ietf_ABYTES);
+static_assert(sizeof(transport::FrameKey) == crypto_aead_chacha20poly1305_ietf_KEYBYTES);
+
+unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+const unsigned char* raw(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+/// Each direction has its own key, so the number of the message is a nonce that never repeats.
+using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
+Nonce nonce_of(std::uint64_t number) {
+  Nonce nonce{};
+  std::memcpy(nonce.data(), &number, sizeof number);
+  return nonce;
+}
+
+}  // namespace
+
+/// Keyed BLAKE2b of the number and the header.
+FabricSeal::Tag FabricSeal::tag_of(std::span<const std::byte> header) const {
+  Tag tag;
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, raw(key_.data()), key_.size(), tag.size());
+  crypto_generichash_update(&state, raw(std::as_bytes(std::span(&count_, 1)).data()),
+                            sizeof count_);
+  crypto_generichash_update(&state, raw(header.data()), header.size());
+  crypto_generichash_final(&state, raw(tag.data()), tag.size());
+  return tag;
+}
+
+FabricSeal::Tag FabricSeal::seal_header(std::span<std::byte> message,
+                                        std::size_t header_bytes) const {
+  return encrypts_ ? encrypt(message, message.data()) : tag_of(message.first(header_bytes));
+}
+
+bool FabricSeal::open_header(std::span<std::byte> message, std::size_t header_bytes,
+                             const Tag& tag) const {
+  if (encrypts_) return decrypt(message, tag);
+  const Tag right = tag_of(message.first(header_bytes));
+  return sodium_memcmp(right.data(), tag.data(), tag.size()) == 0;
+}
+
+FabricSeal::Tag FabricSeal::encrypt(std::span<const std::byte> payload, std::byte* sealed) const {
+  Tag tag;
+  crypto_aead_chacha20poly1305_ietf_encrypt_detached(
+      raw(sealed), raw(tag.data()), nullptr, raw(payload.data()), payload.size(), nullptr, 0,
+      nullptr, nonce_of(count_).data(), raw(key_.data()));
+  return tag;
+}
+
+bool FabricSeal::decrypt(std::span<std::byte> payload, const Tag& tag) const {
+  return crypto_aead_chacha20poly1305_ietf_decrypt_detached(
+             raw(payload.data()), nullptr, raw(payload.data()), payload.size(), raw(tag.data()),
+             nullptr, 0, nonce_of(count_).data(), raw(key_.data())) == 0;
+}
+
+}  // namespace kolo::internal::messenger

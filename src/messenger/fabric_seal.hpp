@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tags and encryption of the messages of data connections.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/frame_tags.hpp"
+
+namespace kolo::internal::messenger {
+
+/// One direction of a data connection. The messages are numbered on both sides, so one that was
+/// altered, lost, repeated or moved is refused. There are two kinds: headers, whose tags are always
+/// checked, and payloads, which only encrypted connections protect. Encryption does
+/// not change the length of a message; its tag is separate.
+class FabricSeal {
+ public:
+  using Tag = transport::FrameTag;
+
+  explicit FabricSeal(const transport::FrameKey& key = {}, bool encrypts = false)
+      : key_(key), encrypts_(encrypts) {}
+
+  [[nodiscard]] bool encrypts() const { return encrypts_; }
+
+  /// The tag of the next message, which is a header. Encrypts all of it in place if the connection
+  /// is encrypted. Otherwise the tag covers only the first `header_bytes`.
+  [[nodiscard]] Tag seal_header(std::span<std::byte> message, std::size_t header_bytes) const;
+  /// Decrypts a header in place. False if it is not the next message.
+  [[nodiscard]] bool open_header(std::span<std::byte> message, std::size_t header_bytes,
+                                 const Tag& tag) const;
+
+  /// Encrypts the next message, which is a payload. `sealed` has the same size as `payload`.
+  [[nodiscard]] Tag encrypt(std::span<const std::byte> payload, std::byte* sealed) const;
+  /// Decrypts a payload in place. False if it is not the next message.
+  [[nodiscard]] bool decrypt(std::span<std::byte> payload, const Tag& tag) const;
+
+  /// Counts a message, once it was sent or accepted. Two messages must never be sent under one
+  /// number.
+  void advance() { ++count_; }
+
+ private:
+  [[nodiscard]] Tag tag_of(std::span<const std::byte> header) const;
+
+  transport::FrameKey key_;
+  bool encrypts_;
+  std::uint64_t count_ = 0;  // earlier messages
+};
+
+}  // namespace kolo::internal::messenger
