@@ -44,6 +44,20 @@ def idle(data):
                     [[row["ranks"], f"{row['min']} to {row['max']}"] for row in data["idle"]])
 
 
+def encryption(data):
+    def link(row):
+        return "no limit" if row["mbit"] == "0" else f"{row['mbit']} Mbit/s"
+
+    def what(row):
+        size = int(row["bytes"])
+        unit = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+        return "a step of `bench-cifar10-step`" if row["what"] == "step" else f"allreduce of {unit}"
+
+    return markdown(["between the hosts", "what", "`fabric`", "`encrypted`", "ratio"],
+                    [[link(row), what(row), f"{row['plain_ms']} ms", f"{row['encrypted_ms']} ms", row["ratio"]]
+                     for row in data["encryption"]], ["---", "---", "---:", "---:", "---:"])
+
+
 def start_up(data):
     return markdown(["ranks", "MPI alone", "with Kolo", "difference"],
                     [[row["ranks"], f"{row['mpi_s']} s", f"{row['kolo_s']} s", f"{float(row['more_s']) + 0:.2f} s"]
@@ -335,7 +349,7 @@ def campaigns(data):
 
 
 TABLES = {table.__name__: table for table in (
-    campaigns, one_host, cores, idle, start_up, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
+    campaigns, one_host, cores, idle, start_up, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision,
