@@ -108,7 +108,8 @@ FabricMessenger::Endpoints FabricConnector::take_endpoints() {
 }
 
 std::size_t FabricConnector::max_unknown(const FabricOptions& options) {
-  return descriptors_for_strangers(static_cast<std::size_t>(64 + 2 * options.size));
+  const auto ranks = static_cast<std::size_t>(options.size);
+  return std::max(ranks, descriptors_for_strangers(64 + 2 * ranks));
 }
 
 std::vector<const fid_ep*> FabricConnector::endpoints_in_use() const {

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <optional>
 #include <span>
@@ -90,7 +91,8 @@ class FabricConnector {
   };
 
   /// The maximum number of connections whose hello this process has not read yet, and of those that
-  /// have proved nothing yet. All ranks that call this one may do so at once, at several addresses.
+  /// have proved nothing yet. All ranks that call this one may do so at once, so it is never less
+  /// than their number.
   [[nodiscard]] static std::size_t max_unknown(const FabricOptions& options);
 
   [[nodiscard]] std::vector<const fid_ep*> endpoints_in_use() const;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listens for the other ranks by libfabric.
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kolo/error.hpp"
 #include "messenger/fabric.hpp"
 #include "messenger/fabric_connector.hpp"
+#include "messenger/fabric_library.hpp"
 #include "messenger/fabric_messenger.hpp"
 #include "messenger/fabric_sockets.hpp"
 
@@ -38,9 +41,13 @@ class Listener : public FabricListener {
       const Addresses& addresses, const std::function<void()>& while_waiting) override {
     FabricConnector connector(domain_, options_, addresses_, addresses);
     const TimePoint until = std::chrono::steady_clock::now() + options_.connect_timeout;
-    while (!connector.step() && std::chrono::steady_clock::now() < until) while_waiting();
-    if (std::string problem = connector.problem(); !problem.empty())
-      throw BackendError(problem, "", connector.missing());
+    while (!connector.step()) {
+      // A connector that misses nobody still has to clear the queues.
+      if (const std::vector<int> missing = connector.missing();
+          !missing.empty() && std::chrono::steady_clock::now() >= until)
+        throw BackendError(connector.problem(), "", missing);
+      while_waiting();
+    }
     FabricMessenger::Endpoints endpoints = connector.take_endpoints();
     return std::make_unique<FabricMessenger>(std::move(domain_), options_.rank,
                                              std::move(endpoints), options_.encrypts);

@@ -12,8 +12,8 @@ namespace kolo::internal::messenger {
 
 /// One direction of a data connection. The messages are numbered on both sides, so one that was
 /// altered, lost, repeated or moved is refused. There are two kinds: headers, whose tags are always
-/// checked, and payloads, which only encrypted connections protect. Encryption does
-/// not change the length of a message; its tag is separate.
+/// checked, and payloads, which only encrypted connections protect. Encryption does not change the
+/// length of a message; its tag is separate.
 class FabricSeal {
  public:
   using Tag = transport::FrameTag;

@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -70,12 +71,20 @@ bool is_tcp(int socket) {
 /// Calls `take` with each TCP socket of this process and its address.
 template <typename Take>
 void for_each_socket(const Take& take) {
-  std::error_code none;  // if /proc is hidden, forked children keep the sockets
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
-    const int descriptor = std::atoi(entry.path().filename().c_str());
-    if (!is_tcp(descriptor)) continue;
+  const auto visit = [&](int descriptor) {
+    if (!is_tcp(descriptor)) return;
     if (const auto own = own_address(descriptor)) take(descriptor, *own);
+  };
+  std::error_code error;  // if /proc is hidden, forked children keep the sockets
+  const std::filesystem::directory_iterator entries("/proc/self/fd", error);
+  if (error == std::errc::too_many_files_open) {
+    rlimit limit{};  // all numbers below it are in use
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    for (int descriptor = 0; descriptor < static_cast<int>(limit.rlim_cur); ++descriptor)
+      visit(descriptor);
+    return;
   }
+  for (const auto& entry : entries) visit(std::atoi(entry.path().filename().c_str()));
 }
 
 bool listens(int socket) {

@@ -35,8 +35,12 @@ job() { # NETWORK ROUNDS
   for pid in "${pids[@]}"; do
     status=0
     wait "$pid" || status=$?
-    ((status != 3)) || worst=3
-    ((worst == 3 || status == 0)) || worst=$status
+    case $status in
+      0) ;;
+      124 | 137) worst=124 ;;
+      3) ((worst == 124)) || worst=3 ;;
+      *) ((worst != 0)) || worst=$status ;;
+    esac
   done
   return "$worst"
 }

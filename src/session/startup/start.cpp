@@ -268,8 +268,8 @@ void log_lack_of_secret(const Rendezvous& world) {
   if (world.rank() == 0 && world.job_secret() == transport::Secret{})
     log(LogLevel::warning,
         "the job has no secret, so encryption does not protect data from those who can read the "
-        "start of the session on the network: start the job with kolorun, or set "
-        "KOLO_RENDEZVOUS_SECRET");
+        "start of the session on the network: start the job with kolorun, or with torchrun or srun "
+        "and KOLO_RENDEZVOUS_SECRET");
 }
 
 /// NCCL does not encrypt, so GPU tensors travel through host memory.
