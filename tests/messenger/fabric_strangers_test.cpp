@@ -173,10 +173,10 @@ TEST(FabricConnection, AStrangerWhoSendsAPartOfACallHoldsUpNobody) {
   FabricWorld world(2);
   const node::FileDescriptor stranger = connect_to(world.addresses()[0].front());
   ASSERT_TRUE(is_connected(stranger));
-  // The header of a request with 64 more bytes, of which the first pass.
-  std::vector<std::byte> request(32);
+  // The header of a request with 24 more bytes, which ends with the pass.
+  std::vector<std::byte> request(24);
   request[0] = std::byte{3};
-  request[3] = std::byte{64};
+  request[3] = std::byte{24};
   request = with_pass(request);
   ASSERT_EQ(::send(stranger.get(), request.data(), request.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(request.size()));
