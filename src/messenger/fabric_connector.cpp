@@ -18,7 +18,8 @@
 namespace kolo::internal::messenger {
 namespace {
 
-constexpr std::chrono::seconds answer_timeout{1};  // of one address, if the rank has others
+// The time after which a call is repeated: at the next address, or at the rank's only one.
+constexpr std::chrono::seconds answer_timeout{1};
 constexpr std::chrono::seconds only_answer_timeout{3};
 // The maximum number of unproved calls that claim to be of one rank. Beyond it, the oldest is
 // closed.

@@ -228,8 +228,8 @@ class FabricMessenger final : public Messenger {
     int rank = -1;
     FabricHandle<fid_ep> endpoint{};  // empty if lost, and for this rank itself
     node::NotInherited socket{};      // closes the endpoint's socket in forked children
-    FabricSeal sent{};                // of what this rank sends
-    FabricSeal received{};            // of what it receives
+    FabricSeal sent{};                // seals this rank's messages
+    FabricSeal received{};            // opens the peer's messages
     bool said_goodbye = false;
     int under_way = 0;  // unfinished transfers with this peer
     Inbox inbox{};

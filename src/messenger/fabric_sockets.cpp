@@ -165,7 +165,7 @@ void FabricCallers::admit(const std::vector<const fid_ep*>& endpoints) {
 }
 
 void FabricCallers::look(const std::vector<const fid_ep*>& known) {
-  std::set<SocketAddress> callers;  // of the endpoints
+  std::set<SocketAddress> callers;  // the other sides of the endpoints
   for (const fid_ep* endpoint : known)
     if (const auto ends = ends_of(endpoint)) callers.insert(ends->second);
   std::vector<Caller> present;

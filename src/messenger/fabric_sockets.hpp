@@ -13,9 +13,10 @@
 
 namespace kolo::internal::messenger {
 
-/// What a caller shows at the end of its call, so that the kernel lets the call through. All ranks
-/// derive it from the secret of the session. It keeps strangers from libfabric, which crashes or
-/// blocks if it reads certain bytes. It proves nothing: those who can read a call can repeat it.
+/// Eight bytes at the end of each call, without which the kernel drops the call. All ranks derive
+/// them from the secret of the session. They keep strangers away from libfabric, which crashes or
+/// blocks if it reads certain bytes. They prove nothing: anyone who can read a call can repeat
+/// them.
 using Pass = std::array<std::byte, 8>;
 [[nodiscard]] Pass pass_of(const transport::Secret& secret);
 
@@ -39,7 +40,7 @@ class FabricCallers {
   FabricCallers(std::vector<transport::SocketAddress> listening, std::size_t max_unknown)
       : listening_(std::move(listening)), max_unknown_(max_unknown) {}
 
-  /// From now on all that the other sides of these endpoints send arrives.
+  /// Lets through everything that the other sides of these endpoints send from now on.
   static void admit(const std::vector<const fid_ep*>& endpoints);
 
   /// Shuts down the oldest connections beyond the limit among those that belong to none of the
