@@ -11,9 +11,9 @@
 set -euo pipefail
 programs=$(cd "$1" && pwd)
 rounds=${2:-5}
-cases=${3:-2,1,1000,0,mpi 2,1,1000,0,fabric 2,2,1000,0,mpi 2,2,1000,0,fabric 2,2,1000,1,mpi 2,2,500,0,mpi
-  3,1,1000,0,fabric 3,2,1000,0,mpi 3,2,1000,0,fabric
-  2,1,1000,0,mpi,10000 2,1,1000,0,fabric,10000 2,2,1000,0,mpi,10000 2,2,1000,0,fabric,10000}
+cases=${3:-2,1,1000,0,mpi 2,1,1000,0,sockets 2,2,1000,0,mpi 2,2,1000,0,sockets 2,2,1000,1,mpi 2,2,500,0,mpi
+  3,1,1000,0,sockets 3,2,1000,0,mpi 3,2,1000,0,sockets
+  2,1,1000,0,mpi,10000 2,1,1000,0,sockets,10000 2,2,1000,0,mpi,10000 2,2,1000,0,sockets,10000}
 
 measure() ( # HOSTS RANKS MBIT LOSS NETWORK [DELAY]
   host_count=$1 ranks=$2 delay=${6:-1000} mtu=9000

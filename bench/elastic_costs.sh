@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# The cost of starting without MPI, of libfabric between hosts, and of elastic commits, compared
+# The cost of starting without MPI, of sockets between hosts, and of elastic commits, compared
 # with MPI or with a copy. Prints the rows of elastic_costs.csv: medians of alternating rounds.
 # Needs root for the hosts, which are network namespaces with one rank each.
 # Usage: elastic_costs.sh PROGRAMS [ROUNDS]
@@ -68,11 +68,11 @@ for np in 2 4; do
 done
 
 # ---- between hosts ----
-# allreduce LINK: Kolo over libfabric and over MPI, and MPI itself.
+# allreduce LINK: Kolo over sockets and over MPI, and MPI itself.
 allreduce() {
   local i network size bytes
   for ((i = 0; i < rounds; ++i)); do
-    for network in fabric mpi; do
+    for network in sockets mpi; do
       on_hosts --timeout 300 -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
         "$programs/kolo-perf" --operation allreduce --sizes 8,100M --warmup 2 --iterations 11 --csv |
         awk -F , -v network="$network" -v values="$values/$1" '
@@ -83,9 +83,9 @@ allreduce() {
   done
   for size in "8 8 bytes" "104857600 100 MiB"; do
     bytes=${size%% *}
-    row "allreduce of ${size#* } over libfabric" "$2" ms "$values/$1.fabric.$bytes" "MPI itself" \
+    row "allreduce of ${size#* } over sockets" "$2" ms "$values/$1.sockets.$bytes" "MPI itself" \
       "$values/$1.itself.$bytes"
-    row "allreduce of ${size#* } over libfabric" "$2" ms "$values/$1.fabric.$bytes" "Kolo over MPI" \
+    row "allreduce of ${size#* } over sockets" "$2" ms "$values/$1.sockets.$bytes" "Kolo over MPI" \
       "$values/$1.mpi.$bytes"
   done
 }
@@ -93,7 +93,7 @@ allreduce() {
 make_hosts
 connect 1000 0
 allreduce gigabit "two hosts at 1 Gbit/s"
-for network in fabric mpi; do
+for network in sockets mpi; do
   for what in idle in-allreduce; do
     for ((i = 0; i < rounds; ++i)); do
       on_hosts -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
@@ -103,7 +103,7 @@ for network in fabric mpi; do
 done
 for what in idle in-allreduce; do
   where=${what/idle/without operations}
-  row "a rank that waits (${where/in-/in an })" "two hosts" "% of a core" "$values/$what.fabric" \
+  row "a rank that waits (${where/in-/in an })" "two hosts" "% of a core" "$values/$what.sockets" \
     "Kolo over MPI" "$values/$what.mpi"
 done
 disconnect

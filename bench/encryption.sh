@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Allreduces, and steps of a training, of two emulated hosts with one rank each, over libfabric
+# Allreduces, and steps of a training, of two emulated hosts with one rank each, over sockets
 # without and with encryption. Prints CSV: medians of alternating rounds. Needs root.
 # Usage: encryption.sh PROGRAMS [ROUNDS]
 #   PROGRAMS  directory of kolo-perf, bench-cifar10-step and link_emulator
@@ -32,7 +32,7 @@ make_hosts
 for mbit in ${KOLO_BENCH_MBITS:-0 1000}; do
   if [[ $mbit == 0 ]]; then connect_directly; else connect "$mbit" 0; fi
   for ((round = 0; round < rounds; ++round)); do
-    for network in fabric encrypted; do
+    for network in sockets encrypted; do
       allreduces "$mbit" "$network"
       steps "$mbit" "$network"
     done
@@ -45,5 +45,5 @@ for line in sys.stdin:
     mbit, what, size, network, time = line.split()
     times.setdefault((mbit, what, size), {}).setdefault(network, []).append(float(time))
 for key, own in times.items():
-    plain, encrypted = (statistics.median(own[network]) for network in ("fabric", "encrypted"))
+    plain, encrypted = (statistics.median(own[network]) for network in ("sockets", "encrypted"))
     print(*key, f"{plain:.3g}", f"{encrypted:.3g}", f"{encrypted / plain:.2f}", sep=",")'

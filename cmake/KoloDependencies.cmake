@@ -2,7 +2,7 @@
 # Finds the packages that Kolo is built from. Nothing is downloaded. Minimum versions are the oldest
 # that Kolo is tested with, those of Debian 12; for zlib it is the first version with crc32_z().
 
-# Without MPI, kolorun, torchrun or srun starts the ranks, and libfabric carries data between hosts.
+# Without MPI, kolorun, torchrun or srun starts the ranks, and sockets carry data between hosts.
 set(KOLO_HAVE_MPI OFF)
 set(kolo_file_sets HEADERS)  # file sets of installed headers
 if(KOLO_WITH_MPI STREQUAL "ON")
@@ -67,7 +67,7 @@ if(NOT KOLO_WITH_FABRIC STREQUAL "OFF")
     set(KOLO_HAVE_FABRIC ON)
     message(STATUS "Kolo: with libfabric (headers of ${version})")
   else()
-    kolo_leave_out(KOLO_WITH_FABRIC "several hosts without MPI" "libfabric 1.17" libfabric-dev)
+    kolo_leave_out(KOLO_WITH_FABRIC "RDMA networks without MPI" "libfabric 1.17" libfabric-dev)
   endif()
 endif()
 

@@ -47,7 +47,7 @@ kolo_choice(KOLO_WITH_MPI AUTO "Support ranks that mpirun starts, and data over 
 kolo_choice(KOLO_WITH_TORCH AUTO "Build kolo::torch, which needs LibTorch")
 kolo_choice(KOLO_WITH_CUDA AUTO "Support tensors on GPUs, which needs CUDA")
 kolo_choice(KOLO_WITH_NCCL AUTO "Support NCCL between GPUs")
-kolo_choice(KOLO_WITH_FABRIC AUTO "Support several hosts without MPI, which needs libfabric")
+kolo_choice(KOLO_WITH_FABRIC AUTO "Support RDMA networks without MPI, which needs libfabric")
 
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)

@@ -26,7 +26,7 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
 
-set(kolo_devices "cores or hosts, over MPI, libfabric and shared memory")
+set(kolo_devices "cores or hosts, over MPI, sockets, libfabric and shared memory")
 if(KOLO_HAVE_NCCL)
   set(kolo_devices "GPUs, cores or hosts, over NCCL, MPI and shared memory")
 endif()

@@ -30,11 +30,11 @@ struct SessionOptions {
   /// Backend for tensors on CPUs: `auto`, `shm` (an error if the ranks of a host cannot share
   /// memory) or `mpi`. If one rank sets `mpi`, its whole host uses MPI. Default `auto`.
   std::optional<std::string> cpu_operations{};
-  /// Transport for data between hosts: `mpi`, `fabric` or `encrypted` (both libfabric), or `auto`:
-  /// `mpi` if MPI started the program, else `fabric`. Rank 0's value is used. Default `auto`.
+  /// Transport for data between hosts: `mpi`, `sockets`, `encrypted` (on all ranks), `fabric`, or
+  /// `auto`: `mpi` if MPI started the program, else `sockets`. Rank 0's counts. Default `auto`.
   std::optional<std::string> network{};
-  /// libfabric provider, the same on all ranks: `tcp`, or another one with connected endpoints.
-  /// Default `tcp`.
+  /// libfabric provider with connected endpoints, the same on all ranks, for the network `fabric`.
+  /// Default `verbs`.
   std::optional<std::string> fabric_provider{};
   /// Backend for tensors on GPUs: `auto` uses NCCL if possible, `nccl` requires NCCL, and `staged`
   /// copies through host memory. Default `auto`.
@@ -118,8 +118,8 @@ KOLO_EXPORT void shutdown();
 /// True if every host has the same number of ranks.
 [[nodiscard]] KOLO_EXPORT bool homogeneous();
 
-/// The backend for tensors on CPUs in this session: `shm`, `mpi` or `fabric`; `shm+mpi` and
-/// `shm+fabric` for shared memory within a host and MPI or libfabric between hosts.
+/// The backend for tensors on CPUs in this session: `shm`, `sockets`, `fabric` or `mpi`. For shared
+/// memory within a host and another one between hosts: `shm+sockets`, `shm+fabric` or `shm+mpi`.
 [[nodiscard]] KOLO_EXPORT std::string cpu_operations();
 
 /// The libraries that Kolo was built with.

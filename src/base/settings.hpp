@@ -24,8 +24,8 @@ namespace kolo::internal {
 /// The transport of data and messages between the ranks of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi, last = mpi };
 
-/// The transport of data between hosts. `encrypted`: libfabric, with encryption.
-enum class Network : std::uint8_t { automatic, fabric, mpi, encrypted, last = encrypted };
+/// The transport of data between hosts. `encrypted`: sockets, with encryption.
+enum class Network : std::uint8_t { automatic, sockets, encrypted, fabric, mpi, last = mpi };
 
 /// The transport of tensors on GPUs.
 enum class GpuOperations : std::uint8_t { automatic, nccl, staged, last = staged };
@@ -46,7 +46,7 @@ struct Settings {
   bool plan_replay = true;
   CpuOperations cpu_operations = CpuOperations::automatic;
   Network network = Network::automatic;
-  std::string fabric_provider = "tcp";
+  std::string fabric_provider = "verbs";
   GpuOperations gpu_operations = GpuOperations::automatic;
   std::chrono::nanoseconds nccl_timeout = std::chrono::minutes(5);
   bool gpu_blocking_wait = false;
@@ -160,13 +160,13 @@ inline constexpr auto settings_table = std::to_array<Setting>({
                                         "auto", "shm", "mpi"),
      .meaning = "Transport for data and messages [inside a host](#inside-a-host)."},
     {.name = "network",
-     .type = WordSetting<Network>(&SessionOptions::network, &Settings::network, "auto", "fabric",
-                                  "mpi", "encrypted"),
+     .type = WordSetting<Network>(&SessionOptions::network, &Settings::network, "auto", "sockets",
+                                  "encrypted", "fabric", "mpi"),
      .meaning = "Transport for data [between hosts](#between-hosts). Rank 0's value is used; "
                 "`encrypted` must be set on all ranks."},
     {.name = "fabric_provider",
      .type = TextSetting{&SessionOptions::fabric_provider, &Settings::fabric_provider, "name"},
-     .meaning = "libfabric provider; must be the same on all ranks."},
+     .meaning = "libfabric provider, for `network=fabric`; must be the same on all ranks."},
     {.name = "gpu_operations",
      .type = WordSetting<GpuOperations>(&SessionOptions::gpu_operations, &Settings::gpu_operations,
                                         "auto", "nccl", "staged"),

@@ -6,8 +6,9 @@ namespace kolo::internal::messenger {
 
 void find_fabric(const std::string& /*provider*/) {}
 
-std::unique_ptr<FabricListener> listen_on_fabric(
-    const FabricOptions& /*options*/, const std::vector<transport::SocketAddress>& /*addresses*/) {
+std::unique_ptr<DataListener> listen_on_fabric(
+    const ListenOptions& /*options*/, const std::string& /*provider*/,
+    const std::vector<transport::SocketAddress>& /*addresses*/) {
   throw BackendError("this build of Kolo is without libfabric");
 }
 

@@ -11,7 +11,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/log.hpp"
 #include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 
@@ -24,13 +23,12 @@ constexpr std::chrono::seconds only_answer_timeout{3};
 // The maximum number of unproved calls that claim to be of one rank. Beyond it, the oldest is
 // closed.
 constexpr std::ptrdiff_t max_unproved = 4;
-constexpr std::chrono::milliseconds between_looks{100};
 // A limit per step, so that calls of strangers do not keep the rank from the rest of its work.
 constexpr int max_events = 64;
 
 }  // namespace
 
-FabricConnector::FabricConnector(const FabricDomain& domain, const FabricOptions& options,
+FabricConnector::FabricConnector(const FabricDomain& domain, const ListenOptions& options,
                                  const std::vector<SocketAddress>& own_addresses,
                                  const Addresses& addresses)
     : domain_(domain),
@@ -38,9 +36,7 @@ FabricConnector::FabricConnector(const FabricDomain& domain, const FabricOptions
       own_addresses_(own_addresses),
       addresses_(addresses),
       secret_(options.secret),
-      pass_(pass_of(options.secret)),
-      max_unknown_(max_unknown(options)),
-      callers_(domain.is_tcp() ? own_addresses : std::vector<SocketAddress>(), max_unknown_) {
+      max_unknown_(max_unknown(options)) {
   static_assert(std::is_standard_layout_v<Transfer>, "a context is the address of its transfer");
   for (int rank = 0; rank < options.size; ++rank) connections_.push_back({.rank = rank});
 }
@@ -50,8 +46,6 @@ bool FabricConnector::step() {
   // be waiting in the queue.
   bool moved = take_all();
   const TimePoint now = std::chrono::steady_clock::now();
-  if (now >= next_look_)
-    next_look_ = callers_.limit(endpoints_in_use()) ? now : now + between_looks;
   for (Connection& one : connections_)
     if (one.rank < own_ && one.chosen == nullptr && now >= one.next_at) call(one, now);
   for (Attempt& attempt : attempts_)
@@ -61,11 +55,7 @@ bool FabricConnector::step() {
     // connections that the other side has closed since.
     for (Attempt& attempt : attempts_)
       if (!is_chosen(attempt)) attempt.close();
-    if (!take_all() && complete()) {
-      if (!callers_.close(endpoints_in_use()) && domain_.is_tcp())
-        log(LogLevel::info, "the ports for data connections stay open during the session");
-      return true;
-    }
+    if (!take_all() && complete()) return true;
     moved = true;
   }
   std::array<fid*, 2> queues{&domain_.events->fid, &domain_.completions->fid};
@@ -108,16 +98,9 @@ FabricMessenger::Endpoints FabricConnector::take_endpoints() {
   return endpoints;
 }
 
-std::size_t FabricConnector::max_unknown(const FabricOptions& options) {
+std::size_t FabricConnector::max_unknown(const ListenOptions& options) {
   const auto ranks = static_cast<std::size_t>(options.size);
   return std::max(ranks, descriptors_for_strangers(64 + 2 * ranks));
-}
-
-std::vector<const fid_ep*> FabricConnector::endpoints_in_use() const {
-  std::vector<const fid_ep*> endpoints;
-  for (const Attempt& attempt : attempts_)
-    if (attempt.endpoint) endpoints.push_back(attempt.endpoint.get());
-  return endpoints;
 }
 
 bool FabricConnector::take_all() {
@@ -128,7 +111,6 @@ bool FabricConnector::take_all() {
     take(event);
     ++taken;
   }
-  accept_calls();
   bool is_empty = false;
   while (taken < 2 * max_events && !is_empty) {
     is_empty = !take_completion();
@@ -161,8 +143,7 @@ void FabricConnector::call(Connection& one, TimePoint now) {
     std::free(std::exchange(info->src_addr, nullptr));
     info->src_addrlen = 0;
     one.call->endpoint = domain_.make_endpoint(*info);
-    Handshake::Bytes message = one.call->handshake->begin();
-    message.insert(message.end(), pass_.begin(), pass_.end());
+    const Handshake::Bytes message = one.call->handshake->begin();
     check_fabric(
         ::fi_connect(one.call->endpoint.get(), info->dest_addr, message.data(), message.size()),
         "fi_connect");
@@ -215,13 +196,9 @@ void FabricConnector::answer(FabricEvent& event) {
        .at = called == domain_.passive.end()
                  ? SocketAddress{}
                  : own_addresses_[static_cast<std::size_t>(called - domain_.passive.begin())]});
-  const bool has_pass =
-      event.handshake.size() >= Handshake::hello_bytes + pass_.size() &&
-      std::equal(pass_.begin(), pass_.end(), event.handshake.begin() + Handshake::hello_bytes);
   const auto reply = handshake.answer(first_bytes(event, handshake));
   const int caller = handshake.peer();
-  const bool may_call =
-      has_pass && reply && caller > own_ && caller < static_cast<int>(connections_.size());
+  const bool may_call = reply && caller > own_ && caller < static_cast<int>(connections_.size());
   if (!may_call || connections_[static_cast<std::size_t>(caller)].chosen != nullptr)
     return domain_.refuse(*event.info);
   connections_[static_cast<std::size_t>(caller)].was_called = true;
@@ -231,23 +208,9 @@ void FabricConnector::answer(FabricEvent& event) {
   try {
     attempt.endpoint = domain_.make_endpoint(*event.info);
     receive(attempt);
-    attempt.welcome = *reply;
+    check_fabric(::fi_accept(attempt.endpoint.get(), reply->data(), reply->size()), "fi_accept");
   } catch (const BackendError&) {
     attempt.close();  // the caller has given up meanwhile
-  }
-}
-
-void FabricConnector::accept_calls() {
-  std::vector<const fid_ep*> endpoints;
-  for (const Attempt& attempt : attempts_)
-    if (attempt.endpoint && !attempt.welcome.empty()) endpoints.push_back(attempt.endpoint.get());
-  if (endpoints.empty()) return;
-  if (domain_.is_tcp()) FabricCallers::admit(endpoints);
-  for (Attempt& attempt : attempts_) {
-    const Handshake::Bytes welcome = std::exchange(attempt.welcome, {});
-    if (welcome.empty() || !attempt.endpoint) continue;
-    // It fails if the caller has given up meanwhile.
-    if (::fi_accept(attempt.endpoint.get(), welcome.data(), welcome.size()) < 0) attempt.close();
   }
 }
 

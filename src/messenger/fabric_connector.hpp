@@ -15,7 +15,6 @@
 
 #include "messenger/fabric.hpp"
 #include "messenger/fabric_messenger.hpp"
-#include "messenger/fabric_sockets.hpp"
 
 namespace kolo::internal::messenger {
 
@@ -27,7 +26,7 @@ class FabricConnector {
   using SocketAddress = transport::SocketAddress;
   using Addresses = std::vector<std::vector<SocketAddress>>;  // by rank, the best one first
 
-  FabricConnector(const FabricDomain& domain, const FabricOptions& options,
+  FabricConnector(const FabricDomain& domain, const ListenOptions& options,
                   const std::vector<SocketAddress>& own_addresses, const Addresses& addresses);
 
   /// Returns true once all connections exist. Otherwise waits up to 5 ms for an event.
@@ -64,7 +63,6 @@ class FabricConnector {
 
     int rank;  // the other side; for a callee, the rank that the caller claims to have
     std::optional<Handshake> handshake{};
-    Handshake::Bytes welcome{};  // the answer to a call, until it is sent
     Transfer sent{};
     Transfer received{};
     bool was_closed = false;  // before the last look at the queues
@@ -90,12 +88,9 @@ class FabricConnector {
     std::string failures{};
   };
 
-  /// The maximum number of connections whose hello this process has not read yet, and of those that
-  /// have proved nothing yet. All ranks that call this one may do so at once, so it is never less
-  /// than their number.
-  [[nodiscard]] static std::size_t max_unknown(const FabricOptions& options);
-
-  [[nodiscard]] std::vector<const fid_ep*> endpoints_in_use() const;
+  /// The maximum number of connections that have proved nothing yet. All ranks that call this one
+  /// may do so at once, so it is never less than their number.
+  [[nodiscard]] static std::size_t max_unknown(const ListenOptions& options);
 
   /// True if there was an event or a completion.
   bool take_all();
@@ -129,11 +124,8 @@ class FabricConnector {
     return bytes.first(std::min(bytes.size(), handshake.awaited_bytes()));
   }
 
-  /// Prepares the answer to a call, and waits for the caller's proof.
+  /// Answers a call, and waits for the caller's proof.
   void answer(FabricEvent& event);
-
-  /// Sends the answers, once what comes next can arrive.
-  void accept_calls();
 
   void close_oldest(int caller);
 
@@ -160,12 +152,9 @@ class FabricConnector {
   const std::vector<SocketAddress>& own_addresses_;
   const Addresses& addresses_;
   const transport::Secret& secret_;
-  Pass pass_;
   std::vector<Connection> connections_{};
   std::list<Attempt> attempts_{};  // oldest first
   std::size_t max_unknown_;
-  FabricCallers callers_;
-  TimePoint next_look_{};
 };
 
 }  // namespace kolo::internal::messenger

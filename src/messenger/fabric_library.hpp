@@ -95,8 +95,6 @@ struct FabricDomain {
   [[nodiscard]] bool registers_memory() const {
     return (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
   }
-  /// True if endpoints have sockets.
-  [[nodiscard]] bool is_tcp() const { return info->ep_attr->protocol == FI_PROTO_SOCK_TCP; }
   void refuse(const fi_info& call) const {
     if (!passive.empty()) ::fi_reject(passive.front().get(), call.handle, nullptr, 0);
   }

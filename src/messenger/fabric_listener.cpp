@@ -12,7 +12,6 @@
 #include "messenger/fabric_connector.hpp"
 #include "messenger/fabric_library.hpp"
 #include "messenger/fabric_messenger.hpp"
-#include "messenger/fabric_sockets.hpp"
 
 namespace kolo::internal::messenger {
 namespace {
@@ -21,10 +20,12 @@ using transport::SocketAddress;
 using Addresses = FabricConnector::Addresses;
 using TimePoint = std::chrono::steady_clock::time_point;
 
-class Listener : public FabricListener {
+class FabricListener : public DataListener {
  public:
-  Listener(const FabricOptions& options, const std::vector<SocketAddress>& addresses)
-      : options_(options), domain_(options.provider) {
+  FabricListener(const ListenOptions& options, const std::string& provider,
+                 const std::vector<SocketAddress>& addresses)
+      : options_(options), domain_(provider) {
+    if (options.encrypts) throw BackendError("data over libfabric cannot be encrypted");
     std::string problem = "there is no address";
     for (const SocketAddress& address : addresses) try {
         listen(address);
@@ -50,7 +51,7 @@ class Listener : public FabricListener {
     }
     FabricMessenger::Endpoints endpoints = connector.take_endpoints();
     return std::make_unique<FabricMessenger>(std::move(domain_), options_.rank,
-                                             std::move(endpoints), options_.encrypts);
+                                             std::move(endpoints));
   }
 
  private:
@@ -68,23 +69,20 @@ class Listener : public FabricListener {
     std::size_t length = sizeof address;
     check_fabric(::fi_getname(&passive->fid, &address, &length), "fi_getname");
     addresses_.push_back(SocketAddress::from(reinterpret_cast<const sockaddr*>(&address)));
-    if (domain_.is_tcp()) {
-      limit_blocking(addresses_.back());
-      require_pass(addresses_.back(), pass_of(options_.secret));
-    }
     domain_.passive.push_back(std::move(passive));
   }
 
-  FabricOptions options_;
+  ListenOptions options_;
   FabricDomain domain_;
   std::vector<SocketAddress> addresses_{};
 };
 
 }  // namespace
 
-std::unique_ptr<FabricListener> listen_on_fabric(const FabricOptions& options,
-                                                 const std::vector<SocketAddress>& addresses) {
-  return std::make_unique<Listener>(options, addresses);
+std::unique_ptr<DataListener> listen_on_fabric(const ListenOptions& options,
+                                               const std::string& provider,
+                                               const std::vector<SocketAddress>& addresses) {
+  return std::make_unique<FabricListener>(options, provider, addresses);
 }
 
 }  // namespace kolo::internal::messenger

@@ -1,186 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messenger/fabric_messenger.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <poll.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
 #include <type_traits>
 #include <utility>
-
-#include "kolo/error.hpp"
-#include "messenger/fabric_sockets.hpp"
 
 namespace kolo::internal::messenger {
 namespace {
 
-using namespace std::chrono_literals;
-
-// A loss is reported only after these times: a control message may arrive that states the cause and
-// names the rank that is at fault.
-constexpr std::chrono::milliseconds time_for_the_reason{500};
-constexpr std::chrono::milliseconds time_for_the_goodbye{3000};
 constexpr unsigned calls_between_events = 64;
 constexpr int max_reads = 4;  // reads of the completion queue per call
 
 }  // namespace
 
-void FabricChannel::send(int peer, Tag tag, const std::byte* data, std::int64_t bytes,
-                         Token token) {
-  messenger_.send(*this, peer, tag, data, bytes, token);
-}
-
-void FabricChannel::receive(int peer, Tag tag, std::byte* data, std::int64_t bytes, Token token) {
-  messenger_.receive({this, token, tag, data, bytes}, peer);
-}
-
-void FabricChannel::progress(std::vector<Token>& done) {
-  messenger_.drive();
-  messenger_.uncollected_ -= static_cast<int>(done_.size());
-  done.insert(done.end(), done_.begin(), done_.end());
-  done_.clear();
-}
-
-FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints, bool encrypts)
-    : rank_(rank),
-      window_(window_among(static_cast<int>(endpoints.size()))),
+FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints)
+    : ConnectedMessenger(rank, endpoints.size()),
       domain_(std::move(domain)),
       not_inherited_{node::NotInherited(domain_.event_descriptor()),
                      node::NotInherited(domain_.completion_descriptor())},
-      peers_(endpoints.size()) {
-  std::vector<const fid_ep*> connected;
-  for (const Endpoint& one : endpoints) connected.push_back(one.endpoint.get());
-  const std::vector<int> sockets = find_sockets(connected);
+      links_(endpoints.size()) {
   for (std::size_t other = 0; other < endpoints.size(); ++other) {
-    Peer& peer = peers_[other];
-    peer.rank = static_cast<int>(other);
-    peer.endpoint = std::move(endpoints[other].endpoint);
-    if (!peer.endpoint) continue;
-    peer.sent = FabricSeal(endpoints[other].keys.sent, encrypts);
-    peer.received = FabricSeal(endpoints[other].keys.received, encrypts);
-    // A child that outlives this process, whether or not it calls exec, must not keep the
-    // connection open.
-    if (const int socket = sockets[other]; socket >= 0) {
-      peer.socket = node::NotInherited(socket);
-      ::fcntl(socket, F_SETFD, FD_CLOEXEC);
-    }
-    peer.receiving.peer = &peer;
-    peer.header_buffer.resize(sizeof(TaggedHeader) + max_inline);
-    post_header_receive(peer);
+    Peer& peer = peers()[other];
+    Link& link = links_[other];
+    link.endpoint = std::move(endpoints[other].endpoint);
+    if (!link.endpoint) continue;
+    peer.connected = true;
+    peer.sent = MessageSeal(endpoints[other].keys.sent);
+    peer.received = MessageSeal(endpoints[other].keys.received);
+    link.receiving.peer = peer.rank;
+    link.header_buffer.resize(sizeof(TaggedHeader) + max_inline);
+    FabricMessenger::await_header(peer);
   }
 }
 
-FabricMessenger::~FabricMessenger() { close(0ns); }
-
-Channel& FabricMessenger::open() {
-  if (free_channels_.empty()) {
-    free_channels_.reserve(channels_.size() + 1);  // `release` must not throw
-    free_channels_.push_back(&channels_.emplace_back(*this));
-  }
-  FabricChannel& channel = *free_channels_.back();
-  free_channels_.pop_back();
-  return channel;
-}
-
-bool FabricMessenger::release(Channel& given) noexcept {
-  auto& channel = static_cast<FabricChannel&>(given);
-  if (channel.under_way_ > 0 && !closed_) {
-    for (Peer& peer : peers_)
-      if (peer.endpoint) {
-        // Receives without a message can be withdrawn. If a transfer with the peer has begun, only
-        // closing the connection keeps the network from accessing the channel's memory.
-        peer.under_way -= peer.inbox.withdraw(channel);
-        if (peer.inbox.receives(channel) || sends(peer, channel) ||
-            (peer.target && peer.target->channel == &channel))
-          give_up(peer);
-      }
-  }
-  under_way_ -= std::exchange(channel.under_way_, 0);
-  uncollected_ -= static_cast<int>(channel.done_.size());
-  channel.done_.clear();
-  free_channels_.push_back(&channel);
-  return true;
-}
-
-bool FabricMessenger::sends(const Peer& peer, const FabricChannel& channel) const {
-  const auto is_its = [&](const auto& one) { return one.channel == &channel; };
-  return std::ranges::any_of(peer.outbox, is_its) || std::ranges::any_of(peer.offers, is_its) ||
-         std::ranges::any_of(operations_, [&](const Operation& operation) {
-           return operation.in_flight && operation.peer == &peer && is_its(operation);
-         });
-}
-
-bool FabricMessenger::progress() {
-  // The step of a channel has already driven all transfers since the last call.
-  if (std::exchange(driven_, false)) return false;
-  const bool moved = drive();
-  driven_ = false;
-  return moved;
-}
+FabricMessenger::~FabricMessenger() { close(std::chrono::nanoseconds(0)); }
 
 std::vector<int> FabricMessenger::descriptors() const {
   return {domain_.event_descriptor(), domain_.completion_descriptor()};
 }
 
-bool FabricMessenger::may_sleep() {
-  if (closed_) return true;
+bool FabricMessenger::network_may_sleep() {
   read_events();
-  // Uncollected tokens are work that no descriptor shows.
-  if (uncollected_ > 0) return false;
   std::array<fid*, 2> queues{&domain_.events->fid, &domain_.completions->fid};
   return ::fi_trywait(domain_.fabric.get(), queues.data(), queues.size()) == FI_SUCCESS;
 }
 
-const Failure* FabricMessenger::loss() const {
-  if (!loss_ || std::chrono::steady_clock::now() < loss_counts_at_) return nullptr;
-  return &*loss_;
+bool FabricMessenger::network_sends(const Peer& peer, const ConnectedChannel& channel) const {
+  const Link& link = link_of(peer);
+  return (link.payload && link.payload->channel == &channel) ||
+         std::ranges::any_of(operations_, [&](const Operation& operation) {
+           return operation.in_flight && operation.peer == peer.rank &&
+                  operation.channel == &channel;
+         });
 }
 
-void FabricMessenger::close(std::chrono::nanoseconds patience) noexcept {
-  if (closed_) return;
-  try {
-    for (Peer& peer : peers_)
-      if (peer.endpoint) put_note(peer, Kind::goodbye);
-    if (patience > 0ns) wait_for_goodbyes(std::chrono::steady_clock::now() + patience);
-  } catch (const std::exception&) {  // the connections are closed anyway
-  }
-  closed_ = true;
-  // Closing the endpoints ends the transfers without completions.
-  for (Peer& peer : peers_) close_endpoint(peer);
-  try {
-    domain_.drain();  // otherwise the descriptors stay readable, and objects of unread events leak
-  } catch (const std::exception&) {
-  }
-}
-
-bool FabricMessenger::awaits_goodbyes() const {
-  return std::ranges::any_of(peers_, [](const Peer& peer) {
-    return peer.endpoint && (!peer.said_goodbye || !peer.outbox.empty());
-  });
-}
-
-void FabricMessenger::wait_for_goodbyes(TimePoint until) {
-  while (awaits_goodbyes()) {
-    if (drive()) continue;
-    if (std::chrono::steady_clock::now() >= until) return;
-    if (!may_sleep()) continue;
-    std::array<pollfd, 2> waiting{
-        pollfd{.fd = domain_.event_descriptor(), .events = POLLIN, .revents = 0},
-        pollfd{.fd = domain_.completion_descriptor(), .events = POLLIN, .revents = 0}};
-    ::poll(waiting.data(), waiting.size(), 5);
-  }
-}
-
-bool FabricMessenger::drive() {
-  if (closed_) return false;
-  driven_ = true;
+bool FabricMessenger::drive_network() {
   const bool moved = read_completions();
   // Events are rare, so most calls without completions do not look for them.
   if (!moved && ++quiet_ % calls_between_events == 0) read_events();
-  if (blocked_ > 0)
-    for (Peer& peer : peers_) flush(peer);
+  if (std::exchange(is_full_, false))
+    for (Peer& peer : peers()) flush(peer);
   return moved;
 }
 
@@ -195,7 +80,7 @@ bool FabricMessenger::read_completions() {
     if (count == -FI_EAVAIL) {
       fi_cq_err_entry error{};
       if (::fi_cq_readerr(domain_.completions.get(), &error, 0) > 0 && error.op_context != nullptr)
-        lose(*static_cast<Operation*>(error.op_context)->peer, fabric_error(-error.err));
+        lose(peer_of(static_cast<Operation*>(error.op_context)->peer), fabric_error(-error.err));
       continue;
     }
     check_fabric(count, "fi_cq_read");
@@ -212,88 +97,177 @@ void FabricMessenger::read_events() {
     if (event.info) domain_.refuse(*event.info);
     if (event.error.empty() && event.kind != FI_SHUTDOWN) continue;
     // Messages that the peer sent before it closed come first, such as a goodbye.
-    while (!closed_ && read_completions()) continue;
-    for (Peer& peer : peers_)
-      if (peer.endpoint && &peer.endpoint->fid == event.object)
+    while (!closed() && read_completions()) continue;
+    for (Peer& peer : peers())
+      if (peer.connected && &link_of(peer).endpoint->fid == event.object)
         lose(peer, event.error.empty() ? "it was shut down" : event.error);
   }
 }
 
 void FabricMessenger::complete(Operation& operation, std::size_t bytes) {
-  Peer& peer = *operation.peer;
+  Peer& peer = peer_of(operation.peer);
   operation.in_flight = false;
-  if (!peer.endpoint) return;
+  if (!peer.connected) return;
   switch (operation.kind) {
     case Operation::Kind::send_header:
     case Operation::Kind::send_payload:
-      if (operation.channel != nullptr) finish(peer, operation.channel, operation.token);
+      finish(peer, operation.channel, operation.token);
       give_back(operation);
       break;
-    case Operation::Kind::receive_header: take_header(peer, bytes); break;
+    case Operation::Kind::receive_header: take_message(peer, bytes); break;
     case Operation::Kind::receive_payload: take_payload(peer); break;
   }
 }
 
-void FabricMessenger::finish(Peer& peer, FabricChannel* channel, Token token) {
-  channel->done_.push_back(token);
-  --peer.under_way;
-  --channel->under_way_;
-  --under_way_;
-  ++uncollected_;
+void FabricMessenger::take_message(Peer& peer, std::size_t bytes) {
+  const std::span message = std::span(link_of(peer).header_buffer).first(bytes);
+  TaggedHeader tagged{};
+  if (bytes < sizeof tagged) return lose(peer, "a message is too short");
+  std::memcpy(&tagged, message.data(), sizeof tagged);
+  auto& [tag, header] = tagged;
+  if (!peer.received.open_header(std::as_writable_bytes(std::span(&header, 1)), tag))
+    return refuse(peer);
+  peer.received.advance();
+  const std::span content = message.subspan(sizeof tagged);
+  if (static_cast<std::int64_t>(content.size()) != (is_inline(header) ? header.bytes : 0))
+    return lose(peer, "a message has another length than it says");
+  take_header(peer, header, content);
 }
 
-void FabricMessenger::close_endpoint(Peer& peer) {
-  peer.socket = {};
-  peer.endpoint.reset();
+/// Sends until nothing is left or libfabric's queue is full.
+void FabricMessenger::flush(Peer& peer) {
+  while (peer.connected && (link_of(peer).payload || !peer.outbox.empty())) {
+    const long result = post_first(peer);
+    if (result == -FI_EAGAIN) {
+      is_full_ = true;
+      return;
+    }
+    if (result < 0) return lose(peer, fabric_error(result));
+  }
+}
+
+/// Posts the payload whose header was sent, or the first header of the outbox.
+long FabricMessenger::post_first(Peer& peer) {
+  Link& link = link_of(peer);
+  if (link.payload) {
+    const long result = post_payload(peer, *link.payload);
+    if (result == 0) link.payload.reset();
+    return result;
+  }
+  const Outgoing& first = peer.outbox.front();
+  const long result = post_header(peer, first);
+  if (result < 0) return result;
+  if (first.data != nullptr && !is_inline(first.header)) link.payload = first;
+  peer.outbox.pop_front();
+  return result;
+}
+
+long FabricMessenger::post_header(Peer& peer, const Outgoing& outgoing) {
+  const bool has_content = is_inline(outgoing.header) && outgoing.header.bytes > 0;
+  Operation& operation = take_operation();
+  operation.kind = Operation::Kind::send_header;
+  operation.peer = peer.rank;
+  auto& [tag, header] = operation.header;
+  header = outgoing.header;
+  header.consumed = peer.consumed_here;
+  tag = peer.sent.seal_header(std::as_writable_bytes(std::span(&header, 1)));
+  operation.channel = is_inline(header) ? outgoing.channel : nullptr;
+  operation.token = outgoing.token;
+  const std::array<iovec, 2> parts{
+      iovec{&operation.header, sizeof operation.header},
+      iovec{const_cast<std::byte*>(outgoing.data), static_cast<std::size_t>(header.bytes)}};
+  const std::size_t count = has_content ? 2 : 1;
+  std::array<void*, 2> descriptors{};
+  for (std::size_t i = 0; i < count; ++i)
+    descriptors[i] = registered(operation, i, parts[i].iov_base, parts[i].iov_len, FI_SEND);
+  const long result = ::fi_sendv(link_of(peer).endpoint.get(), parts.data(), descriptors.data(),
+                                 count, 0, &operation.context);
+  operation.in_flight = result == 0;
+  if (result < 0) {
+    give_back(operation);
+  } else {
+    peer.sent.advance();
+    peer.consumed_reported = header.consumed;
+  }
+  return result;
+}
+
+long FabricMessenger::post_payload(Peer& peer, const Outgoing& outgoing) {
+  Operation& operation = take_operation();
+  operation.kind = Operation::Kind::send_payload;
+  operation.peer = peer.rank;
+  operation.channel = outgoing.channel;
+  operation.token = outgoing.token;
+  const auto bytes = static_cast<std::size_t>(outgoing.header.bytes);
+  const long result =
+      ::fi_send(link_of(peer).endpoint.get(), outgoing.data, bytes,
+                registered(operation, 0, outgoing.data, bytes, FI_SEND), 0, &operation.context);
+  operation.in_flight = result == 0;
+  if (result < 0) give_back(operation);
+  return result;
+}
+
+void FabricMessenger::await_header(Peer& peer) {
+  Link& link = link_of(peer);
+  link.receiving.kind = Operation::Kind::receive_header;
+  post_receive(peer, link.header_buffer);
+}
+
+void FabricMessenger::await_payload(Peer& peer, std::span<std::byte> payload) {
+  link_of(peer).receiving.kind = Operation::Kind::receive_payload;
+  post_receive(peer, payload);
+}
+
+void FabricMessenger::post_receive(Peer& peer, std::span<std::byte> message) {
+  Link& link = link_of(peer);
+  const long result =
+      ::fi_recv(link.endpoint.get(), message.data(), message.size(),
+                registered(link.receiving, 0, message.data(), message.size(), FI_RECV), 0,
+                &link.receiving.context);
+  if (result < 0) lose(peer, fabric_error(result));
+}
+
+void* FabricMessenger::registered(Operation& operation, std::size_t place, const void* data,
+                                  std::size_t bytes, std::uint64_t access) const {
+  if (!domain_.registers_memory()) return nullptr;
+  FabricHandle<fid_mr>& memory = operation.memory[place];
+  memory.reset();
+  check_fabric(
+      ::fi_mr_reg(domain_.domain.get(), data, bytes, access, 0, 0, 0, memory.out(), nullptr),
+      "fi_mr_reg");
+  return ::fi_mr_desc(memory.get());
+}
+
+FabricMessenger::Operation& FabricMessenger::take_operation() {
+  static_assert(std::is_standard_layout_v<Operation>, "a context is the address of its operation");
+  if (free_operations_.empty()) return operations_.emplace_back();
+  Operation& operation = *free_operations_.back();
+  free_operations_.pop_back();
+  return operation;
+}
+
+void FabricMessenger::give_back(Operation& operation) {
+  for (FabricHandle<fid_mr>& memory : operation.memory) memory.reset();
+  operation.channel = nullptr;
+  free_operations_.push_back(&operation);
+}
+
+void FabricMessenger::disconnect(Peer& peer) noexcept {
+  Link& link = link_of(peer);
+  link.endpoint.reset();
+  link.payload.reset();
   // The transfers have ended, so their memory may be deregistered. The operations are not reused,
   // since the queue may still hold completions for them.
   for (Operation& operation : operations_)
-    if (operation.peer == &peer && std::exchange(operation.in_flight, false))
+    if (operation.peer == peer.rank && std::exchange(operation.in_flight, false))
       for (FabricHandle<fid_mr>& memory : operation.memory) memory.reset();
 }
 
-void FabricMessenger::lose(Peer& peer, const std::string& reason) {
-  if (!peer.endpoint) return;
-  drop(peer);
-  // After a goodbye, the end of a connection counts as a loss only if transfers are unfinished.
-  if (!peer.said_goodbye || peer.under_way > 0)
-    report_loss(peer, fmt::format("the data connection to rank {} was lost ({}): its process ended "
-                                  "or its host is unreachable",
-                                  peer.rank, reason));
-}
-
-/// Closes the connection after an abandoned transfer: the peer may send data that no receive
-/// expects.
-void FabricMessenger::give_up(Peer& peer) {
-  if (!peer.endpoint) return;
-  drop(peer);
-  if (!peer.said_goodbye || peer.under_way > 0)
-    report_loss(
-        peer, fmt::format(
-                  "this rank closed the data connection to rank {} because it abandoned a transfer",
-                  peer.rank));
-}
-
-/// Closes the connection after a message that is not the peer's next one.
-void FabricMessenger::refuse(Peer& peer) {
-  drop(peer);
-  report_loss(peer, fmt::format("the data connection to rank {} was closed because one of its "
-                                "messages was altered, lost or repeated on the way",
-                                peer.rank));
-}
-
-void FabricMessenger::drop(Peer& peer) {
-  close_endpoint(peer);
-  if (!peer.outbox.empty()) --blocked_;
-  peer.outbox.clear();
-}
-
-void FabricMessenger::report_loss(const Peer& peer, std::string message) {
-  if (closed_ || loss_) return;
-  // A peer that said goodbye is alive and will report why it has left, so it gets more time.
-  loss_counts_at_ = std::chrono::steady_clock::now() +
-                    (peer.said_goodbye ? time_for_the_goodbye : time_for_the_reason);
-  loss_ = Failure{FailureKind::peer_left, std::move(message), "", RankSet::of(peer.rank)};
+void FabricMessenger::close_network() noexcept {
+  try {
+    domain_.drain();  // otherwise the descriptors stay readable, and objects of unread events leak
+  } catch (const std::exception&) {
+  }
 }
 
 }  // namespace kolo::internal::messenger

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/failure.hpp"
@@ -53,6 +54,8 @@ class Messenger {
   /// The clock for durations of transfers; simulations override it.
   [[nodiscard]] virtual TimePoint now() const { return std::chrono::steady_clock::now(); }
 
+  /// What carries the data, as in `kolo::cpu_operations`.
+  [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   /// All tags are below this number, which is the same on all ranks.

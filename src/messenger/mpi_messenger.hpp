@@ -61,6 +61,7 @@ class MpiMessenger : public Messenger {
   explicit MpiMessenger(MPI_Comm comm, int max_tag = guaranteed_max_tag,
                         std::chrono::nanoseconds afterwards = {});
 
+  [[nodiscard]] std::string_view name() const override { return "mpi"; }
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] Tag tag_count() const override { return static_cast<Tag>(max_tag_) + 1; }

@@ -23,8 +23,9 @@ using std::chrono::steady_clock;
 // An address that does not answer within this time no longer holds up the next address.
 constexpr milliseconds between_calls{250};
 
-// The maximum number of accepted connections without a complete handshake. Beyond it, one is
-// dropped, so that a port scan cannot exhaust the descriptors.
+// The maximum number of accepted connections without a complete handshake, unless more ranks are to
+// call, who may do so at once. Beyond it, one is dropped, so that a port scan cannot exhaust the
+// descriptors.
 constexpr std::size_t max_answered = 256;
 // The maximum per step. Strangers may call faster than this rank accepts, so a step that accepted
 // until nobody is left might never end.
@@ -43,8 +44,13 @@ Listeners::Listeners(const std::vector<SocketAddress>& addresses) {
 }
 
 PeerConnector::PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
-                             std::vector<Caller> callers, std::vector<Callee> callees)
-    : rank_(rank), secret_(secret), listeners_(listeners), awaited_(std::move(callers)) {
+                             std::vector<Caller> callers, std::vector<Callee> callees,
+                             Parties::Kind kind)
+    : kind_(kind),
+      rank_(rank),
+      secret_(secret),
+      listeners_(listeners),
+      awaited_(std::move(callers)) {
   for (Callee& callee : callees) {
     calls_.push_back({.callee = std::move(callee)});
   }
@@ -92,14 +98,13 @@ void PeerConnector::wait(nanoseconds timeout) {
 
 void PeerConnector::accept_all() {
   if (awaited_.empty()) return;
-  const std::size_t most = descriptors_for_strangers(max_answered);
+  const std::size_t most = std::max(awaited_.size(), descriptors_for_strangers(max_answered));
   for (std::size_t at = 0; at < listeners_.sockets().size(); ++at) {
     for (int i = 0; i < max_accepts; ++i) {
       node::FileDescriptor socket = accept_connection(listeners_.sockets()[at].get());
       if (!socket.valid()) break;
       if (answered_.size() >= most) drop_stranger();
-      const Parties parties{
-          .kind = Parties::Kind::control, .callee = rank_, .at = listeners_.addresses()[at]};
+      const Parties parties{.kind = kind_, .callee = rank_, .at = listeners_.addresses()[at]};
       answered_.push_back({.socket = std::move(socket),
                            .handshake = Handshake(Handshake::Side::callee, secret_, parties)});
     }
@@ -139,8 +144,7 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
   if (std::ranges::find(call.attempts, at, &Attempt::address) != call.attempts.end()) return;
   const SocketAddress& address = addresses[at];
   Connecting connecting = begin_to_connect(address.to_system());
-  const Parties parties{
-      .kind = Parties::Kind::control, .caller = rank_, .callee = call.callee.rank, .at = address};
+  const Parties parties{.kind = kind_, .caller = rank_, .callee = call.callee.rank, .at = address};
   Attempt& attempt = call.attempts.emplace_back(
       Attempt{.socket = std::move(connecting.socket),
               .address = at,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Establishes the control connections between ranks.
+// Establishes the connections between ranks.
 #pragma once
 
 #include <array>
@@ -62,7 +62,8 @@ struct Connection {
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
-                std::vector<Caller> callers, std::vector<Callee> callees);
+                std::vector<Caller> callers, std::vector<Callee> callees,
+                Parties::Kind kind = Parties::Kind::control);
 
   /// Waits up to `timeout` for an event and advances all handshakes. Returns true once all
   /// connections are complete.
@@ -111,6 +112,7 @@ class PeerConnector {
   /// up.
   [[nodiscard]] static std::optional<std::span<const std::byte>> receive(Attempt& attempt);
 
+  Parties::Kind kind_;
   int rank_;
   Secret secret_;
   const Listeners& listeners_;

@@ -210,18 +210,21 @@ std::string peer_name(int socket) {
 
 void disable_delay(int socket) { set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1); }
 
-void tune(int socket, std::chrono::nanoseconds silence) {
-  disable_delay(socket);
-  // Keepalive probes detect a lost host on an idle connection, after the idle time and three
-  // intervals. TCP_USER_TIMEOUT detects it while data is not acknowledged.
+void keep_alive(int socket, nanoseconds silence) {
   const auto seconds =
       std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
+  const int quarter = static_cast<int>(std::max<std::int64_t>(1, seconds / 4));
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE,
-             static_cast<int>(std::max<std::int64_t>(1, seconds / 4)));
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL,
-             static_cast<int>(std::max<std::int64_t>(1, seconds / 4)));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, quarter);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, quarter);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+void tune(int socket, nanoseconds silence) {
+  disable_delay(socket);
+  keep_alive(socket, silence);
+  const auto seconds =
+      std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned int>(seconds * 1000));
 }
 

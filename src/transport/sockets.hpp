@@ -60,7 +60,11 @@ struct Connecting {
 
 /// Disables Nagle's algorithm, so that small messages leave at once.
 void disable_delay(int socket);
-/// Disables Nagle's algorithm, and makes the kernel detect a lost host after about `silence`.
+/// Makes the kernel send probes on an idle connection, and end it after about `silence` without an
+/// answer: the idle time and three intervals.
+void keep_alive(int socket, std::chrono::nanoseconds silence);
+/// Does both, and also lets the kernel end a connection whose data is not acknowledged for that
+/// time.
 void tune(int socket, std::chrono::nanoseconds silence);
 
 }  // namespace kolo::internal::transport

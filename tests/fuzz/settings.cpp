@@ -159,7 +159,7 @@ std::vector<Seed> seeds() {
           {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
           {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
           {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
-          {"hosts", "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_NETWORK=fabric"},
+          {"hosts", "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_NETWORK=sockets"},
           {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
 }
 

@@ -13,7 +13,7 @@
 #   KOLO_HOSTS_MTU     bytes per packet (9000)
 #   KOLO_HOSTS_RANKS   ranks per host (2)
 #   KOLO_HOSTS_NETWORKS
-#                      values of KOLO_NETWORK, one run per value ("mpi fabric")
+#                      values of KOLO_NETWORK, one run per value ("mpi sockets")
 #   KOLO_HOSTS_TIMEOUT seconds until the host that is cut off counts as lost (2)
 #   KOLO_HOSTS_MEGABYTES, KOLO_HOSTS_ROUNDS
 #                      of the allreduce that is measured (100, 5)
@@ -26,7 +26,7 @@ losses=${KOLO_HOSTS_LOSSES:-0 1}
 mtu=${KOLO_HOSTS_MTU:-9000}
 host_count=${KOLO_HOSTS_COUNT:-2}
 ranks=${KOLO_HOSTS_RANKS:-2}
-networks=${KOLO_HOSTS_NETWORKS:-mpi fabric}
+networks=${KOLO_HOSTS_NETWORKS:-mpi sockets}
 timeout=${KOLO_HOSTS_TIMEOUT:-2}
 
 dead_subnet=10.213.66

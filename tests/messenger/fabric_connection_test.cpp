@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between ranks: descriptors, signals, providers.
+// What libfabric leaves in the process, and its providers.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <csignal>
-#include <thread>
 
-#include "fabric_world.hpp"
+#include "data_world.hpp"
 #include "kolo/error.hpp"
 #include "messenger/fabric_library.hpp"
 #include "messenger/kept_signals.hpp"
@@ -15,7 +13,6 @@
 namespace kolo::internal::messenger {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 // Libraries that providers use set some.
@@ -46,33 +43,9 @@ TEST(KeptSignals, LeaveWhatTheProgramSetsMeanwhile) {
   EXPECT_EQ(after.sa_handler, handler_of_the_program);
 }
 
-TEST(FabricConnection, LeavesNoDescriptors) {
-  int before = 0;
-  for (int round = 0; round < 4; ++round) {
-    {
-      FabricWorld world(4);
-      for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
-      for (int rank = 0; rank < 2; ++rank) world.rank(rank).close(0ns);
-      world.rank(3).progress();
-    }
-    if (round == 0) before = open_descriptors();
-  }
-  EXPECT_EQ(open_descriptors(), before);
-}
-
-// The answer is there when it runs again.
-TEST(FabricConnection, ACallerThatWasStoppedForLongIsConnected) {
-  FabricWorld world(2, 5s, {loopback(1), loopback(2)});
-  std::atomic<bool> stopped{false};
-  const std::vector<std::string> problems = world.connect([&](int rank) {
-    if (rank == 1 && !stopped.exchange(true)) std::this_thread::sleep_for(1500ms);
-  });
-  EXPECT_THAT(problems, testing::Each(""));
-}
-
 TEST(FabricConnection, SaysWhichProviderIsMissing) {
   try {
-    static_cast<void>(listen_on_fabric({.size = 2, .provider = "nonsense"}, {loopback()}));
+    static_cast<void>(listen_on_fabric({.size = 2}, "nonsense", {loopback()}));
     FAIL();
   } catch (const BackendError& error) {
     EXPECT_THAT(error.what(), HasSubstr("provider nonsense finds no network"));

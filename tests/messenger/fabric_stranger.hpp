@@ -7,19 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "fabric_world.hpp"
+#include "data_world.hpp"
 #include "messenger/fabric_library.hpp"
-#include "messenger/fabric_sockets.hpp"
 #include "transport/handshake.hpp"
 
 namespace kolo::internal::messenger {
-
-/// A hello as ranks send it.
-[[nodiscard]] inline std::vector<std::byte> with_pass(std::vector<std::byte> hello) {
-  const Pass pass = pass_of(secret_of(0));
-  hello.insert(hello.end(), pass.begin(), pass.end());
-  return hello;
-}
 
 /// A process that listens and calls, and does with messages what the test wants.
 class Stranger {
@@ -85,7 +77,7 @@ class Stranger {
   Bytes welcome{};  // the answer to this process's last call
 
  private:
-  FabricDomain domain_{default_provider};
+  FabricDomain domain_{"tcp"};
   std::vector<Info> calls_{};
   std::vector<FabricHandle<fid_ep>> endpoints_{};
   std::list<Bytes> sent_{};  // libfabric reads it later

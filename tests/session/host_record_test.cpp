@@ -168,11 +168,13 @@ TEST_F(HostRecords, SettingsThatNeedMpiAreRefusedWithoutIt) {
   EXPECT_THAT(find_needs_of_mpi(records_, false).ranks, ElementsAre(0, 1, 2));
 }
 
-TEST_F(HostRecords, FabricCarriesDataWithoutMpiOrOnRequest) {
-  EXPECT_TRUE(chooses_fabric(Network::automatic, /*has_mpi=*/false));
-  EXPECT_FALSE(chooses_fabric(Network::automatic, /*has_mpi=*/true));
-  EXPECT_TRUE(chooses_fabric(Network::fabric, /*has_mpi=*/true));
-  EXPECT_FALSE(chooses_fabric(Network::mpi, /*has_mpi=*/true));
+TEST_F(HostRecords, ConnectionsOfKoloCarryDataWithoutMpiOrOnRequest) {
+  EXPECT_TRUE(needs_data_connections(Network::automatic, /*has_mpi=*/false));
+  EXPECT_FALSE(needs_data_connections(Network::automatic, /*has_mpi=*/true));
+  EXPECT_TRUE(needs_data_connections(Network::sockets, /*has_mpi=*/true));
+  EXPECT_TRUE(needs_data_connections(Network::encrypted, /*has_mpi=*/true));
+  EXPECT_TRUE(needs_data_connections(Network::fabric, /*has_mpi=*/true));
+  EXPECT_FALSE(needs_data_connections(Network::mpi, /*has_mpi=*/true));
 }
 
 TEST_F(HostRecords, SocketsReachTheParentsThatMemoryDoesNot) {

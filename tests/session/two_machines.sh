@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Two kolorun, one of them in a PID namespace of its own, so that their ranks cannot share memory
-# and libfabric carries their data. If libfabric is not allowed, all ranks refuse to start, and no
+# and sockets carry their data. If sockets are not allowed, all ranks refuse to start, and no
 # rank hangs. Ranks that have each their own /tmp do not share memory either; under mpirun, whose
 # hosts they are, this is a warning.
 #

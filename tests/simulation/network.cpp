@@ -69,6 +69,7 @@ class SimulatedNetwork::RankMessenger : public messenger::Messenger {
   [[nodiscard]] TimePoint now() const override {
     return TimePoint(network_.ranks_[static_cast<std::size_t>(rank_)].clock);
   }
+  [[nodiscard]] std::string_view name() const override { return "simulated"; }
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return network_.size(); }
   [[nodiscard]] Tag tag_count() const override { return Tag{1} << 20; }

@@ -140,6 +140,32 @@ TEST(PeerConnector, ACallerThatWasDroppedCallsAgain) {
   EXPECT_TRUE(meet({&called, &caller}));
 }
 
+TEST(PeerConnector, AsManyCallersAsThereAreRanksAreAllAnswered) {
+  constexpr int ranks = 300;
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  std::vector<Caller> awaited;
+  for (int rank = 1; rank <= ranks; ++rank) awaited.push_back({rank, "b"});
+  PeerConnector called(0, make_secret(2), listeners, awaited, {});
+  std::vector<node::FileDescriptor> callers;
+  for (int rank = 1; rank <= ranks; ++rank) {
+    callers.push_back(call(door));
+    const Parties parties{.kind = Parties::Kind::control, .caller = rank, .callee = 0, .at = door};
+    const Handshake::Bytes hello =
+        Handshake(Handshake::Side::caller, make_secret(2), parties).begin();
+    EXPECT_EQ(::send(callers.back().get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(hello.size()));
+    if (rank % 50 == 0) {
+      EXPECT_FALSE(called.step(0ms));
+    }
+  }
+  EXPECT_FALSE(called.step(0ms));
+  std::array<std::byte, Handshake::welcome_bytes> welcome{};
+  for (const node::FileDescriptor& caller : callers)
+    EXPECT_EQ(::recv(caller.get(), welcome.data(), welcome.size(), MSG_DONTWAIT),
+              static_cast<ssize_t>(welcome.size()));
+}
+
 TEST(PeerConnector, AStepAcceptsNoMoreThanItsShare) {
   const Listeners listeners({loopback()});
   PeerConnector called(0, make_secret(2), listeners, {{1, "b"}}, {});

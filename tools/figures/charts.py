@@ -187,7 +187,7 @@ def hosts(data):
     y = 78
     for row in rows:
         lost = f", {row['lost']} % lost" if row["lost"] != "0" else ""
-        network = {"mpi": "MPI", "fabric": "libfabric"}[row["network"]]
+        network = {"mpi": "MPI"}.get(row["network"], row["network"])
         out.text(20, y + 22, f"{row['hosts']} hosts, ranks on each: {row['ranks']}", "ink bold")
         out.text(20, y + 38, f"{row['mbit']} Mbit/s, {int(row['delay_us']) // 1000} ms{lost}, Kolo over {network}", "soft", 11)
         for key, _, color in keys:

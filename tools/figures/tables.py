@@ -53,7 +53,7 @@ def encryption(data):
         unit = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
         return "a step of `bench-cifar10-step`" if row["what"] == "step" else f"allreduce of {unit}"
 
-    return markdown(["between the hosts", "what", "`fabric`", "`encrypted`", "ratio"],
+    return markdown(["between the hosts", "what", "`sockets`", "`encrypted`", "ratio"],
                     [[link(row), what(row), f"{row['plain_ms']} ms", f"{row['encrypted_ms']} ms", row["ratio"]]
                      for row in data["encryption"]], ["---", "---", "---:", "---:", "---:"])
 
@@ -98,7 +98,7 @@ def hosts(data):
     return markdown(["hosts, ranks on each", "link, each direction", "delay", "packets lost", "Kolo over", "the same bytes one way, MPI",
                      "from each at once, MPI", "`kolo::allreduce` of 100 MB", "relative to one way"],
                     [[f"{row['hosts']}, {row['ranks']}", f"{row['mbit']} Mbit/s", f"{int(row['delay_us']) // 1000} ms",
-                      f"{row['lost']} %" if row["lost"] != "0" else "none", {"mpi": "MPI", "fabric": "libfabric"}[row["network"]],
+                      f"{row['lost']} %" if row["lost"] != "0" else "none", {"mpi": "MPI"}.get(row["network"], row["network"]),
                       f"{row['one_way_ms']} ms", f"{row['both_ways_ms']} ms", f"{row['allreduce_ms']} ms",
                       row["relative"]] for row in data["hosts"]])
 

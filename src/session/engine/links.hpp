@@ -31,7 +31,7 @@ class Links {
   [[nodiscard]] virtual bool has_processor_to_poll() const { return false; }
   /// The board for the replay of plans; null unless all ranks share memory.
   [[nodiscard]] virtual negotiation::PlanBoard* board() { return nullptr; }
-  /// The transport of data in words: shm, mpi, fabric, shm+mpi or shm+fabric.
+  /// The transport of data, as in `kolo::cpu_operations`.
   [[nodiscard]] virtual std::string data_path() const = 0;
   /// The heap that the other ranks of this host can read directly; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }

@@ -26,13 +26,13 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// The messenger for data: libfabric's if there is one, otherwise MPI's. With sockets, MPI is
+/// The messenger for data: the given one, or, if there is none, MPI's. With sockets, MPI is
 /// called for a limited time after each batch. Without them, MPI is polled for control messages
 /// anyway, so there is no limit (0).
-std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger::Messenger> fabric,
+std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger::Messenger> data,
                                                        const OverMpi* mpi,
                                                        const transport::SocketTransport* sockets) {
-  if (fabric != nullptr || mpi == nullptr) return fabric;
+  if (data != nullptr || mpi == nullptr) return data;
   return mpi->carry_data(sockets == nullptr ? std::chrono::nanoseconds(0)
                                             : sockets->peer_timeout());
 }
@@ -52,18 +52,19 @@ HostMemory lay_out_memory(bool several_hosts) {
   return memory;
 }
 
-CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> data,
                    const Topology& topology, std::unique_ptr<node::LocalGroup> local_peers,
                    std::unique_ptr<transport::SocketTransport> sockets,
                    const std::vector<int>& sharing_node_of)
     : mpi_(std::move(mpi)),
       local_peers_(std::move(local_peers)),
       sockets_(std::move(sockets)),
-      over_fabric_(fabric != nullptr),
-      messenger_(choose_messenger(std::move(fabric), mpi_.get(), sockets_.get())),
+      has_data_connections_(data != nullptr),
+      messenger_(choose_messenger(std::move(data), mpi_.get(), sockets_.get())),
       all_are_local_peers_(local_peers_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)),
-      has_processor_to_poll_(over_fabric_ && node::own_processors().size() > ranks_of_host_.size()),
+      has_processor_to_poll_(has_data_connections_ &&
+                             node::own_processors().size() > ranks_of_host_.size()),
       transport_(mpi_ != nullptr ? &mpi_->control() : nullptr, sockets_.get(), messenger_.get()),
       backend_(messenger_.get()) {
   const bool by_host = backend::InterNodeBackend::is_of_use(sharing_node_of);
@@ -157,9 +158,8 @@ std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
 }
 
 std::string CpuLinks::data_path() const {
-  std::string network = over_fabric_ ? "fabric" : "mpi";
-  if (local_peers_ == nullptr) return network;
-  return all_are_local_peers_ ? "shm" : "shm+" + network;
+  if (all_are_local_peers_ || messenger_ == nullptr) return "shm";
+  return (local_peers_ == nullptr ? "" : "shm+") + std::string(messenger_->name());
 }
 
 std::vector<StatusBoard::Seat> CpuLinks::seats() const {

@@ -98,16 +98,16 @@ class CpuTransport : public transport::Transport {
 };
 
 /// Calls MPI as little as possible, because MPI has to be polled. If all ranks share memory, only
-/// Adasum calls it. With sockets between hosts, MPI carries only data, or nothing if libfabric
-/// carries the data. Without sockets, MPI also carries control messages and is polled.
+/// Adasum calls it. With sockets between hosts, MPI carries only data, or nothing if connections of
+/// Kolo's own carry the data. Without sockets, MPI also carries control messages and is polled.
 class CpuLinks : public Links {
  public:
   /// `mpi`: null in a session without MPI; `sockets` are then needed unless all ranks share memory.
-  /// `fabric`: carries data; null: MPI does. If both are null, all ranks must share memory.
+  /// `data`: carries data; null: MPI does. If both are null, all ranks must share memory.
   /// `local_peers`: null, on all ranks of the host alike, if the host shares no memory. `sockets`
-  /// and `fabric` are null on all ranks or on none. `sharing_node_of`: for each rank, the lowest
+  /// and `data` are null on all ranks or on none. `sharing_node_of`: for each rank, the lowest
   /// rank that shares memory with it, which may be the rank itself.
-  CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+  CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> data,
            const Topology& topology, std::unique_ptr<node::LocalGroup> local_peers,
            std::unique_ptr<transport::SocketTransport> sockets,
            const std::vector<int>& sharing_node_of);
@@ -125,7 +125,7 @@ class CpuLinks : public Links {
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
   [[nodiscard]] bool mpi_has_batches() override {
-    return messenger_ != nullptr && !over_fabric_ && messenger_->uses_memory();
+    return messenger_ != nullptr && !has_data_connections_ && messenger_->uses_memory();
   }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
@@ -156,7 +156,7 @@ class CpuLinks : public Links {
   std::unique_ptr<OverMpi> mpi_;  // null: the session does not use MPI
   std::unique_ptr<node::LocalGroup> local_peers_;
   std::unique_ptr<transport::SocketTransport> sockets_;
-  bool over_fabric_;
+  bool has_data_connections_;
   std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks share memory
   node::FileDescriptor network_{};   // epoll descriptor of sockets and messenger, if several
   std::vector<int> of_messenger_{};  // the messenger's descriptors that are watched

@@ -99,7 +99,7 @@ struct DataAddresses {
 /// `connections`.
 struct SetupReport {
   StartupReport start{};
-  StartupReport data{};         // the connections over libfabric
+  StartupReport data{};         // the connections for data
   StartupReport connections{};  // the sockets for control messages
   MissingRanks without_data{};
   MissingRanks without_connection{};

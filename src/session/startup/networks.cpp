@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <exception>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "messenger/fabric.hpp"
 #include "negotiation/protocol/tree.hpp"
 #include "session/job/mpi_environment.hpp"
 
@@ -47,25 +47,29 @@ std::vector<int> find_callees(const Topology& topology, const MemoryVerdict& mem
   return callees;
 }
 
-/// Makes libfabric listen on the interfaces that control messages use. If the setting forbids
-/// sockets for control messages, it listens on the default interfaces.
-std::unique_ptr<messenger::FabricListener> listen(const rendezvous::Rendezvous& world,
-                                                  std::span<const HostRecord> records,
-                                                  const Settings& settings) {
+/// Listens for data on the interfaces that control messages use, or, if the setting forbids sockets
+/// for control messages, on the default interfaces.
+std::unique_ptr<messenger::DataListener> listen(const rendezvous::Rendezvous& world,
+                                                std::span<const HostRecord> records,
+                                                const Settings& settings) {
   const std::uint64_t machine = records.front().machine;
   const bool one_machine =
       machine != 0 && std::ranges::all_of(records, [=](const HostRecord& record) {
         return record.machine == machine;
       });
   const ControlInterface& interface = settings.control_interface;
-  return messenger::listen_on_fabric(
-      {.rank = world.rank(),
-       .size = world.size(),
-       .provider = settings.fabric_provider,
-       .secret = secret_of_session(world.job_secret(), records),
-       .encrypts = records.front().network == Network::encrypted},
+  const std::vector<SocketAddress> addresses =
       find_addresses(transport::list_interfaces(),
-                     refuses_sockets(interface) ? ControlInterface() : interface, one_machine));
+                     refuses_sockets(interface) ? ControlInterface() : interface, one_machine);
+  const Network network = records.front().network;
+  messenger::ListenOptions options{.rank = world.rank(),
+                                   .size = world.size(),
+                                   .secret = secret_of_session(world.job_secret(), records),
+                                   .encrypts = network == Network::encrypted};
+  for (const HostRecord& record : records) options.hosts.push_back(read_string(record.host));
+  return network == Network::fabric
+             ? messenger::listen_on_fabric(options, settings.fabric_provider, addresses)
+             : messenger::listen_with_sockets(options, addresses);
 }
 
 }  // namespace
@@ -154,29 +158,25 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
   return connections;
 }
 
-bool chooses_fabric(Network network, bool has_mpi) {
-  return network == Network::fabric || network == Network::encrypted ||
-         (network == Network::automatic && !has_mpi);
+bool needs_data_connections(Network network, bool has_mpi) {
+  return network != Network::mpi && (network != Network::automatic || !has_mpi);
 }
 
-DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const HostRecord> records,
-                             const Settings& settings, bool has_mpi) {
-  DataListener listener;
+DataConnector listen_for_data(rendezvous::Rendezvous& world, std::span<const HostRecord> records,
+                              const Settings& settings) {
+  DataConnector data;
   DataAddresses mine;
   std::string problem;
   attempt(problem, [&] {
-    listener.own = listen(world, records, settings);
-    const std::vector<SocketAddress> addresses = listener.own->addresses();
+    data.own = listen(world, records, settings);
+    const std::vector<SocketAddress> addresses = data.own->addresses();
     mine.count = static_cast<std::uint32_t>(std::min(addresses.size(), HostRecord::max_addresses));
     std::copy_n(addresses.begin(), mine.count, mine.addresses.begin());
   });
   if (!problem.empty()) {
-    const std::string_view advice = records.front().network == Network::encrypted ? ""
-                                    : has_mpi ? " (set KOLO_NETWORK=mpi to avoid libfabric)"
-                                    : built_with_mpi() ? " (start with mpirun to avoid libfabric)"
-                                                       : "";
-    problem =
-        fmt::format("cannot exchange data with ranks that share no memory: {}{}", problem, advice);
+    const bool over_fabric = records.front().network == Network::fabric;
+    problem = fmt::format("cannot exchange data with ranks that share no memory: {}{}", problem,
+                          over_fabric ? " (KOLO_NETWORK=sockets does without libfabric)" : "");
   }
   mine.report = StartupReport::make(version, problem);
   const std::vector<DataAddresses> all = gather(world, mine);
@@ -186,14 +186,14 @@ DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const Host
     reports.push_back(all[rank].report);
     // Another machine's loopback addresses cannot be reached from here.
     const bool same_machine = own_machine != 0 && records[rank].machine == own_machine;
-    auto& usable = listener.addresses.emplace_back();
+    auto& usable = data.addresses.emplace_back();
     const std::size_t count = std::min<std::size_t>(all[rank].count, HostRecord::max_addresses);
     for (std::size_t i = 0; i < count; ++i)
       if (same_machine || !all[rank].addresses[i].is_loopback())
         usable.push_back(all[rank].addresses[i]);
   }
   throw_if_any(collect_errors(reports));
-  return listener;
+  return data;
 }
 
 }  // namespace kolo::internal::session

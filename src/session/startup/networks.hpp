@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects the ranks over networks: by sockets for control messages, and over libfabric for data,
-// if MPI does not carry it.
+// Connects the ranks over networks: by sockets for control messages, and by sockets or libfabric
+// for data, if MPI does not carry it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "messenger/fabric.hpp"
+#include "messenger/data_listener.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "session/startup/host_record.hpp"
 #include "transport/socket_transport.hpp"
@@ -55,12 +55,13 @@ struct Connections {
                                         const transport::Listeners& listeners,
                                         const std::function<void()>& while_waiting);
 
-/// True if libfabric is to carry data between ranks that do not share memory.
-[[nodiscard]] bool chooses_fabric(Network network, bool has_mpi);
+/// True if connections of Kolo's own, and not MPI, are to carry data between ranks that do not
+/// share memory.
+[[nodiscard]] bool needs_data_connections(Network network, bool has_mpi);
 
 /// This rank's listener, and the addresses at which all ranks listen.
-struct DataListener {
-  std::unique_ptr<messenger::FabricListener> own{};
+struct DataConnector {
+  std::unique_ptr<messenger::DataListener> own{};
   std::vector<std::vector<transport::SocketAddress>> addresses{};  // by rank, the best one first
 
   /// Collective. Throws BackendError, and the exceptions of `while_waiting`.
@@ -71,8 +72,8 @@ struct DataListener {
 };
 
 /// Collective. Throws InvalidArgument on every rank if one cannot listen.
-[[nodiscard]] DataListener listen_for_data(rendezvous::Rendezvous& world,
-                                           std::span<const HostRecord> records,
-                                           const Settings& settings, bool has_mpi);
+[[nodiscard]] DataConnector listen_for_data(rendezvous::Rendezvous& world,
+                                            std::span<const HostRecord> records,
+                                            const Settings& settings);
 
 }  // namespace kolo::internal::session

@@ -20,6 +20,7 @@
 #include "base/random.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
+#include "messenger/fabric.hpp"
 #include "node/memory_limits.hpp"
 #include "session/job/job.hpp"
 #include "session/read_settings.hpp"
@@ -112,7 +113,7 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options, const Over
   record.gpu_operations = own.settings.gpu_operations;
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   record.network = own.settings.network;
-  if (position.local_size < world.size() && chooses_fabric(record.network, mpi != nullptr))
+  if (position.local_size < world.size() && record.network == Network::fabric)
     attempt(problem, [&] {  // starts the search early, since it goes on during the rest
       messenger::find_fabric(own.settings.fabric_provider);
     });
@@ -178,14 +179,14 @@ bool needs_network(const Topology& topology, const MemoryVerdict& memory) {
 
 /// The remaining resources of a rank. Missing ones are listed in `report`.
 struct Setup {
-  std::optional<Connections> connections{};        // empty: the session uses no sockets
-  std::unique_ptr<messenger::Messenger> fabric{};  // null: MPI or memory carries data
+  std::optional<Connections> connections{};      // empty: the session uses no sockets
+  std::unique_ptr<messenger::Messenger> data{};  // null: MPI or memory carries data
   std::shared_ptr<diagnostics::Timeline> timeline{};
   SetupReport report{};
 };
 
 Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topology& topology,
-             const MemoryVerdict& memory, const Preparation& own, const DataListener& data) {
+             const MemoryVerdict& memory, const Preparation& own, const DataConnector& data) {
   Setup setup;
   const bool has_network = needs_network(topology, memory);
   const transport::Secret secret = secret_of_session(world.job_secret(), records);
@@ -204,7 +205,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   std::string problem = has_network ? own.no_addresses : "";
   if (data.own != nullptr)
     attempt(no_data, setup.report.without_data,
-            [&] { setup.fabric = data.connect([&] { world.check(); }); });
+            [&] { setup.data = data.connect([&] { world.check(); }); });
   attempt(problem, [&] {
     diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
@@ -290,7 +291,7 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
                                      std::span<const HostRecord> records, const Topology& topology,
                                      SharedMemorySetup& memory, Setup& setup) {
   if (mpi != nullptr) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
-  return std::make_unique<CpuLinks>(std::move(mpi), std::move(setup.fabric), topology,
+  return std::make_unique<CpuLinks>(std::move(mpi), std::move(setup.data), topology,
                                     std::move(memory.local_peers),
                                     make_sockets(records.front(), std::move(setup.connections)),
                                     memory.verdict.sharing_node_of(topology));
@@ -308,10 +309,11 @@ void watch_membership(CpuLinks& links) {
 }  // namespace
 
 // The ranks exchange their results at four points: their records, the outcome of sharing memory,
-// the outcome of connecting, and the outcome of making the engine. If libfabric carries data, they
-// also exchange the addresses at which they listen. All ranks derive the same decision from each
-// exchange, so either all of them throw or none does. Between two exchanges a rank works alone, or
-// with other ranks over sockets that time out, and keeps an error for the next exchange.
+// the outcome of connecting, and the outcome of making the engine. If connections of their own
+// carry data, they also exchange the addresses at which they listen. All ranks derive the same
+// decision from each exchange, so either all of them throw or none does. Between two exchanges a
+// rank works alone, or with other ranks over sockets that time out, and keeps an error for the next
+// exchange.
 std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& arguments,
                                      std::unique_ptr<OverMpi> mpi) {
   const bool has_mpi = mpi != nullptr;
@@ -325,9 +327,9 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   if (!has_mpi) throw_if_any(find_needs_of_mpi(records, over_network));
   const bool is_encrypted = over_network && records.front().network == Network::encrypted;
   if (is_encrypted) prepare_encryption(records, own.settings);
-  DataListener data;
-  if (over_network && chooses_fabric(records.front().network, has_mpi))
-    data = listen_for_data(world, records, own.settings, has_mpi);
+  DataConnector data;
+  if (over_network && needs_data_connections(records.front().network, has_mpi))
+    data = listen_for_data(world, records, own.settings);
   Setup setup = set_up(world, records, topology, memory.verdict, own, data);
 
   const Verdict verdict = reach_verdict(gather(world, setup.report), has_mpi && !is_encrypted);

@@ -44,8 +44,8 @@ struct StartArguments {
 };
 
 /// Collective over the ranks of `world`. If `mpi` is null, the session does not call MPI, and
-/// libfabric carries data between hosts. Throws InvalidArgument on every rank if one rank cannot
-/// start, and the exceptions of `world`. Ignores `arguments.communicator`.
+/// connections of their own carry data between hosts. Throws InvalidArgument on every rank if one
+/// rank cannot start, and the exceptions of `world`. Ignores `arguments.communicator`.
 [[nodiscard]] std::shared_ptr<Engine> start_engine(rendezvous::Rendezvous& world,
                                                    const StartArguments& arguments,
                                                    std::unique_ptr<OverMpi> mpi = nullptr);

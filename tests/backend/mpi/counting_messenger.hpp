@@ -25,6 +25,7 @@ class CountingMessenger : public messenger::Messenger {
                            [](std::int64_t sum, const auto& peer) { return sum + peer.second; });
   }
 
+  [[nodiscard]] std::string_view name() const override { return below_.name(); }
   [[nodiscard]] int rank() const override { return below_.rank(); }
   [[nodiscard]] int size() const override { return below_.size(); }
   [[nodiscard]] messenger::Tag tag_count() const override { return below_.tag_count(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messenger under test is libfabric's; each rank is a thread.
-#include "fabric_world.hpp"
+// The messenger under test has data connections; each rank is a thread.
+#include "data_world.hpp"
 #include "network.hpp"
 
 namespace kolo::internal::messenger {
@@ -8,7 +8,7 @@ namespace kolo::internal::messenger {
 void on_each_rank(const std::function<void(Messenger&)>& body) {
   for (const int ranks : {1, 2, 3, 5}) {
     SCOPED_TRACE(testing::Message() << ranks << " ranks");
-    FabricWorld world(ranks);
+    DataWorld world(ranks);
     for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
     std::vector<std::thread> threads;
     for (std::unique_ptr<Messenger>& messenger : world.all())

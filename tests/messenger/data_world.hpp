@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks connected by libfabric over the loopback interface of this host.
+// Ranks with data connections over the loopback interface of this host.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/failure.hpp"
+#include "messenger/data_listener.hpp"
 #include "messenger/fabric.hpp"
+#include "network.hpp"
 
 namespace kolo::internal::messenger {
 
@@ -29,11 +31,19 @@ namespace kolo::internal::messenger {
   return secret;
 }
 
-/// The provider under test: Kolo's default, unless the environment selects that of
+/// The provider of libfabric under test; "": sockets. The environment may select that of
 /// tests/messenger/verbs_double.cpp.
 [[nodiscard]] inline std::string provider_under_test() {
   const char* const named = std::getenv("KOLO_TEST_FABRIC_PROVIDER");
-  return named == nullptr ? default_provider : named;
+  return named == nullptr ? KOLO_TEST_PROVIDER : named;
+}
+
+[[nodiscard]] inline std::unique_ptr<DataListener> listen(
+    const ListenOptions& options,
+    const std::vector<transport::SocketAddress>& addresses = {loopback()}) {
+  const std::string provider = provider_under_test();
+  return provider.empty() ? listen_with_sockets(options, addresses)
+                          : listen_on_fabric(options, provider, addresses);
 }
 
 /// The number of open descriptors of this process.
@@ -52,22 +62,20 @@ namespace kolo::internal::messenger {
 }
 
 /// All ranks in this process, each connected in a thread of its own.
-class FabricWorld {
+class DataWorld {
  public:
   /// `secrets`: the number of the secret of each rank, by rank; 0 for the rest.
-  explicit FabricWorld(int ranks,
-                       std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1),
-                       const std::vector<transport::SocketAddress>& at = {loopback()},
-                       bool encrypts = encrypts_under_test(), const std::vector<int>& secrets = {})
+  explicit DataWorld(int ranks, std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1),
+                     const std::vector<transport::SocketAddress>& at = {loopback()},
+                     bool encrypts = encrypts_under_test(), const std::vector<int>& secrets = {})
       : messengers_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
-      listeners_.push_back(listen_on_fabric({.rank = rank,
-                                             .size = ranks,
-                                             .provider = provider_under_test(),
-                                             .secret = secret_of(number_of(secrets, rank)),
-                                             .encrypts = encrypts,
-                                             .connect_timeout = connect_timeout},
-                                            at));
+      listeners_.push_back(listen({.rank = rank,
+                                   .size = ranks,
+                                   .secret = secret_of(number_of(secrets, rank)),
+                                   .encrypts = encrypts,
+                                   .connect_timeout = connect_timeout},
+                                  at));
       addresses_.push_back(listeners_.back()->addresses());
     }
   }
@@ -105,9 +113,24 @@ class FabricWorld {
     return at < secrets.size() ? secrets[at] : 0;
   }
 
-  std::vector<std::unique_ptr<FabricListener>> listeners_{};
+  std::vector<std::unique_ptr<DataListener>> listeners_{};
   std::vector<std::vector<transport::SocketAddress>> addresses_{};
   std::vector<std::unique_ptr<Messenger>> messengers_;
 };
+
+/// Rank `from` sends bytes to rank 0, which arrive.
+inline void expect_data_from(int from, DataWorld& world, std::size_t bytes) {
+  Transfers here(world.rank(0));
+  Transfers there(world.rank(from));
+  const std::vector<std::byte> sent = pattern(from, 0, bytes);
+  std::vector<std::byte> received(bytes);
+  here.receive(from, 1, received);
+  there.send(0, 1, sent);
+  while (here.pending() + there.pending() > 0) {
+    here.step();
+    there.step();
+  }
+  EXPECT_TRUE(received == sent);
+}
 
 }  // namespace kolo::internal::messenger

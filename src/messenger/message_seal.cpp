@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "messenger/fabric_seal.hpp"
+#include "messenger/message_seal.hpp"
 
 #include <sodium.h>
 
@@ -9,7 +9,7 @@
 namespace kolo::internal::messenger {
 namespace {
 
-static_assert(sizeof(FabricSeal::Tag) == crypto_aead_chacha20poly1305_ietf_ABYTES);
+static_assert(sizeof(MessageSeal::Tag) == crypto_aead_chacha20poly1305_ietf_ABYTES);
 static_assert(sizeof(transport::FrameKey) == crypto_aead_chacha20poly1305_ietf_KEYBYTES);
 
 unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
@@ -28,7 +28,7 @@ Nonce nonce_of(std::uint64_t number) {
 }  // namespace
 
 /// Keyed BLAKE2b of the number and the header.
-FabricSeal::Tag FabricSeal::tag_of(std::span<const std::byte> header) const {
+MessageSeal::Tag MessageSeal::tag_of(std::span<const std::byte> header) const {
   Tag tag;
   crypto_generichash_state state;
   crypto_generichash_init(&state, raw(key_.data()), key_.size(), tag.size());
@@ -39,19 +39,17 @@ FabricSeal::Tag FabricSeal::tag_of(std::span<const std::byte> header) const {
   return tag;
 }
 
-FabricSeal::Tag FabricSeal::seal_header(std::span<std::byte> message,
-                                        std::size_t header_bytes) const {
-  return encrypts_ ? encrypt(message, message.data()) : tag_of(message.first(header_bytes));
+MessageSeal::Tag MessageSeal::seal_header(std::span<std::byte> header) const {
+  return encrypts_ ? encrypt(header, header.data()) : tag_of(header);
 }
 
-bool FabricSeal::open_header(std::span<std::byte> message, std::size_t header_bytes,
-                             const Tag& tag) const {
-  if (encrypts_) return decrypt(message, tag);
-  const Tag right = tag_of(message.first(header_bytes));
+bool MessageSeal::open_header(std::span<std::byte> header, const Tag& tag) const {
+  if (encrypts_) return decrypt(header, tag);
+  const Tag right = tag_of(header);
   return sodium_memcmp(right.data(), tag.data(), tag.size()) == 0;
 }
 
-FabricSeal::Tag FabricSeal::encrypt(std::span<const std::byte> payload, std::byte* sealed) const {
+MessageSeal::Tag MessageSeal::encrypt(std::span<const std::byte> payload, std::byte* sealed) const {
   Tag tag;
   crypto_aead_chacha20poly1305_ietf_encrypt_detached(
       raw(sealed), raw(tag.data()), nullptr, raw(payload.data()), payload.size(), nullptr, 0,
@@ -59,7 +57,7 @@ FabricSeal::Tag FabricSeal::encrypt(std::span<const std::byte> payload, std::byt
   return tag;
 }
 
-bool FabricSeal::decrypt(std::span<std::byte> payload, const Tag& tag) const {
+bool MessageSeal::decrypt(std::span<std::byte> payload, const Tag& tag) const {
   return crypto_aead_chacha20poly1305_ietf_decrypt_detached(
              raw(payload.data()), nullptr, raw(payload.data()), payload.size(), raw(tag.data()),
              nullptr, 0, nonce_of(count_).data(), raw(key_.data())) == 0;

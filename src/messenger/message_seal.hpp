@@ -14,21 +14,20 @@ namespace kolo::internal::messenger {
 /// altered, lost, repeated or moved is refused. There are two kinds: headers, whose tags are always
 /// checked, and payloads, which only encrypted connections protect. Encryption does not change the
 /// length of a message; its tag is separate.
-class FabricSeal {
+class MessageSeal {
  public:
   using Tag = transport::FrameTag;
 
-  explicit FabricSeal(const transport::FrameKey& key = {}, bool encrypts = false)
+  explicit MessageSeal(const transport::FrameKey& key = {}, bool encrypts = false)
       : key_(key), encrypts_(encrypts) {}
 
   [[nodiscard]] bool encrypts() const { return encrypts_; }
 
-  /// The tag of the next message, which is a header. Encrypts all of it in place if the connection
-  /// is encrypted. Otherwise the tag covers only the first `header_bytes`.
-  [[nodiscard]] Tag seal_header(std::span<std::byte> message, std::size_t header_bytes) const;
+  /// The tag of the next message, which is a header. On an encrypted connection, encrypts the
+  /// header in place.
+  [[nodiscard]] Tag seal_header(std::span<std::byte> header) const;
   /// Decrypts a header in place. False if it is not the next message.
-  [[nodiscard]] bool open_header(std::span<std::byte> message, std::size_t header_bytes,
-                                 const Tag& tag) const;
+  [[nodiscard]] bool open_header(std::span<std::byte> header, const Tag& tag) const;
 
   /// Encrypts the next message, which is a payload. `sealed` has the same size as `payload`.
   [[nodiscard]] Tag encrypt(std::span<const std::byte> payload, std::byte* sealed) const;
