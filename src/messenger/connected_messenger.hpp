@@ -36,13 +36,13 @@ class ConnectedChannel : public Channel {
   int under_way_ = 0;  // transfers of the channel
 };
 
-/// Each message begins with a header and its tag. Its payload follows and is received directly into
-/// its destination.
+/// A message is an authentication tag, the header that it protects, and a payload, which is
+/// received directly into its destination.
 ///
-/// If no receive waits for a message, the receiver stores it, so that messages with other tags can
-/// overtake it. It stores at most a window of bytes per sender; a message that does not fit the
-/// rest of the window is only announced, and sent once the receiver asks for it. With few ranks the
-/// window is larger, since more than 4 MiB may be in flight to a distant rank.
+/// If no receive waits for a message, the receiver stores it, so that messages with other message
+/// tags can overtake it. It stores at most a window of bytes per sender; a message that does not
+/// fit the rest of the window is only announced, and sent once the receiver asks for it. With few
+/// ranks the window is larger, since more than 4 MiB may be in flight to a distant rank.
 ///
 /// If a transfer fails, the peer counts as lost.
 class ConnectedMessenger : public Messenger {
@@ -69,16 +69,17 @@ class ConnectedMessenger : public Messenger {
     announce,  // a payload with this id is ready to be sent
     grant,     // asks for the payload with this id
     payload,   // an announced payload follows
-    consumed,  // opens the sender's window
-    goodbye,   // the sender neither sends nor needs anything more
+    consumed,  // reports consumed bytes, which opens the window of the side that receives this
+    goodbye,   // the side that sends this neither sends nor needs anything more
   };
   /// The wire format. All ranks run on the same architecture.
   struct Header {
     Kind kind;
     std::uint32_t id;
     Tag tag;
-    std::int64_t bytes;     // size of the payload
-    std::int64_t consumed;  // total bytes that this side has consumed of unannounced payloads
+    std::int64_t bytes;  // size of the payload
+    std::int64_t
+        consumed;  // bytes of unannounced payloads, in total, that the sender of this has consumed
   };
   static_assert(sizeof(Header) == 32);
   struct TaggedHeader {

@@ -19,7 +19,7 @@
 namespace kolo::internal::messenger {
 
 /// A short payload travels with its header. A longer one is a message of its own, which libfabric
-/// receives directly into its destination. Every peer has one posted receive at all times.
+/// receives directly into its destination. One receive is posted for each peer at all times.
 class FabricMessenger final : public ConnectedMessenger {
  public:
   static constexpr std::int64_t max_inline = 4096;

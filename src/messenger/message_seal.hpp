@@ -10,10 +10,9 @@
 
 namespace kolo::internal::messenger {
 
-/// One direction of a data connection. The messages are numbered on both sides, so one that was
-/// altered, lost, repeated or moved is refused. There are two kinds: headers, whose tags are always
-/// checked, and payloads, which only encrypted connections protect. Encryption does not change the
-/// length of a message; its tag is separate.
+/// One direction of a data connection. Protects headers and, on an encrypted connection, payloads.
+/// Both sides number what is protected, so what was altered, repeated or moved, or follows a lost
+/// header or payload, is refused. Encryption does not change the length; the tag is separate.
 class MessageSeal {
  public:
   using Tag = transport::FrameTag;

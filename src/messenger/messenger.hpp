@@ -69,8 +69,8 @@ class Messenger {
 
   /// Advances transfers of all channels. True if anything moved. Throws BackendError.
   virtual bool progress() = 0;
-  /// Descriptors of which at least one is readable while there is work. If there are none, only
-  /// `may_sleep` tells whether there is.
+  /// Descriptors that become readable when the network has work. `may_sleep` also knows of work
+  /// that no descriptor shows; if there are no descriptors, it alone tells.
   [[nodiscard]] virtual std::vector<int> descriptors() const { return {}; }
   /// False if there is work, or if nothing would signal new work. Call it between the last
   /// `progress` and the sleep.

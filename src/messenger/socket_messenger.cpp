@@ -23,13 +23,13 @@ constexpr std::size_t max_frames = 8;
 constexpr std::size_t max_buffers = 2 * max_frames;
 // A limit per call, so that a fast peer does not keep others waiting.
 constexpr int max_reads = 4;
-// Several short messages may arrive with one call. Of a long payload, which is received in its
-// place, only the beginning may have to be copied.
+// Several short messages may arrive with one call. A long payload is received in its place; at most
+// its beginning has to be copied.
 constexpr std::size_t arrived_bytes = 16384;
 
-// After this time the kernel ends a connection to a host that is gone. Control connections usually
-// notice it earlier. A peer that only does not read is not lost, so nothing limits the time until
-// it takes data.
+// The kernel ends an idle connection to a host that is gone after this time. If data is not
+// acknowledged, that takes minutes, but control connections usually notice it earlier. There is no
+// limit for data (TCP_USER_TIMEOUT), since a peer that is alive may take long to read.
 constexpr std::chrono::seconds max_silence{60};
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
@@ -120,7 +120,7 @@ void SocketMessenger::seal(Peer& peer, Frame& frame) {
   const std::size_t bytes = frame.payload.size();
   const std::size_t all = bytes + sizeof(MessageSeal::Tag);
   const bool is_encrypted = peer.sent.encrypts() && bytes > 0;
-  // First, since it may fail, and a number must not be used twice.
+  // The buffer comes first: taking it may fail, and a number must not be used twice.
   if (is_encrypted) frame.sealed = take_buffer(all);
   auto& [tag, header] = frame.header;
   header.consumed = peer.consumed_reported = peer.consumed_here;
@@ -191,7 +191,7 @@ void SocketMessenger::count_sent(Peer& peer, std::size_t bytes) {
   }
 }
 
-/// Lets the epoll descriptor tell when a full socket has room, and no longer.
+/// Makes the epoll descriptor watch for room while the socket is full, and only then.
 void SocketMessenger::watch_for_room(const Peer& peer) {
   Link& link = link_of(peer);
   link.is_watched = link.is_full;

@@ -47,7 +47,7 @@ class SocketMessenger final : public ConnectedMessenger {
     node::NotInherited not_inherited{};
     std::deque<Frame> frames{};
     bool is_full = false;     // the kernel takes no more until the socket is writable
-    bool is_watched = false;  // for that
+    bool is_watched = false;  // the epoll descriptor watches for room
     std::string problem{};    // why nothing more can be sent; "" if there is no reason
 
     TaggedHeader header{};                          // the peer's next one

@@ -23,8 +23,8 @@ namespace kolo::internal::transport {
 /// Listening sockets.
 class Listeners {
  public:
-  /// Listens at each address, on a port that the system chooses. Leaves out addresses that cannot
-  /// be used.
+  /// Listens at each address; with port 0, the system chooses a port. Leaves out addresses that
+  /// cannot be used.
   explicit Listeners(const std::vector<SocketAddress>& addresses);
 
   /// The addresses with their ports.
@@ -58,7 +58,7 @@ struct Connection {
 /// Makes this rank's connections while all other ranks make theirs. A caller tries the addresses of
 /// a callee in order, again and again, and starts the next attempt while earlier ones are still
 /// pending. It takes the first connection that the callee confirms. A callee drops callers that do
-/// not know the secret; they delay no others.
+/// not know the secret. It waits for none of them, but a flood of them may make ranks call again.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
