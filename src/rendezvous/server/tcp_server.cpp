@@ -2,12 +2,13 @@
 #include "rendezvous/server/tcp_server.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -25,18 +26,28 @@ using namespace std::chrono_literals;
 constexpr Time patience_to_close = 5s;
 // The maximum number of closing connections of strangers. Beyond it, the oldest are closed at once,
 // so that strangers cannot exhaust the descriptors, which may be those of rank 0.
-constexpr std::size_t max_leaving = 64;
+constexpr std::ptrdiff_t max_leaving = 64;
 // After the end of the job, agents have this time to end their processes and close their
 // connections.
 constexpr Time patience_to_end = 15s;
 // A limit per pass, so that existing connections are served before more are accepted.
 constexpr int max_accepts = 64;
+constexpr std::size_t max_events = 256;  // per pass
+// What the epoll descriptor reports for descriptors that belong to no client.
+constexpr Link no_client = 0;
 // The delay before the next attempt to accept a connection if no descriptors are left.
 constexpr int retry_ms = 100;
 
 void signal_event(int event) {
   const std::uint64_t one = 1;
   static_cast<void>(::write(event, &one, sizeof one));
+}
+
+bool control(int events, int operation, int descriptor, std::uint32_t which, Link link) {
+  epoll_event event{};
+  event.events = which;
+  event.data.u64 = link;
+  return ::epoll_ctl(events, operation, descriptor, &event) == 0;
 }
 
 ServerOptions affordable(ServerOptions options) {
@@ -53,9 +64,15 @@ TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at
       write_note_(std::move(write_note)),
       listeners_(transport::listen_at(at)),
       port_(transport::address_of(listeners_.front().get()).port),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  for (const node::FileDescriptor& listener : listeners_)
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      events_(::epoll_create1(EPOLL_CLOEXEC)) {
+  not_inherited_.emplace_back(events_.get());
+  bool is_watched = control(events_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, no_client);
+  for (const node::FileDescriptor& listener : listeners_) {
     not_inherited_.emplace_back(listener.get());
+    is_watched &= control(events_.get(), EPOLL_CTL_ADD, listener.get(), EPOLLIN, no_client);
+  }
+  if (!is_watched) node::throw_system_error("epoll");
 }
 
 void TcpServer::stop() {
@@ -97,9 +114,7 @@ JobEnd TcpServer::run() {
     wait();
     if (!take_calls()) return end_.value_or(JobEnd{1, "the server was stopped"});
     accept_all();
-    std::vector<Link> links;
-    for (const auto& [link, client] : clients_) links.push_back(link);
-    for (const Link link : links) serve(link);
+    for (const Link link : std::exchange(ready_, {})) serve(link);
     if (const auto next = server_.next_time(); next && now() >= *next) server_.on_time(now());
     carry_out();
     drop_closed();
@@ -122,8 +137,10 @@ int TcpServer::milliseconds_to_wait() {
     if (!next || time < *next) next = time;
   };
   if (end_) consider(end_at_);
-  for (const auto& [link, client] : clients_)
-    if (client.closing) consider(client.until);
+  if (!due_.empty()) return 0;
+  for (const Link link : closing_)
+    if (const auto client = clients_.find(link); client != clients_.end())
+      consider(client->second.until);
   if (!accepts_) consider(now() + std::chrono::milliseconds(retry_ms));
   // Bound the wait, so that `now` can tell a wait from a stop of this process.
   const auto max_wait = std::chrono::ceil<std::chrono::milliseconds>(silence_ / 8).count();
@@ -133,17 +150,38 @@ int TcpServer::milliseconds_to_wait() {
 }
 
 void TcpServer::wait() {
-  std::vector<pollfd> waits{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
-  if (accepts_)
-    for (const node::FileDescriptor& listener : listeners_)
-      waits.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
-  for (const auto& [link, client] : clients_) {
-    const bool writes = !client.connection.flushed();
-    waits.push_back({.fd = client.connection.descriptor(),
-                     .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
-                     .revents = 0});
-  }
-  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+  watch_listeners();
+  std::array<epoll_event, max_events> events;
+  const int count =
+      ::epoll_wait(events_.get(), events.data(), events.size(), milliseconds_to_wait());
+  ready_ = std::exchange(due_, {});
+  for (int at = 0; at < count; ++at)
+    if (const Link link = events[static_cast<std::size_t>(at)].data.u64; link != no_client)
+      ready_.push_back(link);
+  // Links are numbered in the order of their connections.
+  std::ranges::sort(ready_);
+}
+
+/// Ignores the listeners while the process cannot have more connections.
+void TcpServer::watch_listeners() {
+  if (std::exchange(watches_listeners_, accepts_) == accepts_) return;
+  for (const node::FileDescriptor& listener : listeners_)
+    control(events_.get(), EPOLL_CTL_MOD, listener.get(), accepts_ ? EPOLLIN : 0U, no_client);
+}
+
+void TcpServer::watch(Link link, Client& client) {
+  if (client.connection.closed()) return due_.push_back(link);
+  const bool is_full = !client.connection.flushed();
+  if (std::exchange(client.is_full, is_full) == is_full) return;
+  control(events_.get(), EPOLL_CTL_MOD, client.connection.descriptor(),
+          EPOLLIN | (is_full ? EPOLLOUT : 0U), link);
+}
+
+/// Removes the socket from the epoll descriptor first: while a process is being started, a copy of
+/// the socket may exist there, and closing it here would leave it watched.
+void TcpServer::erase(std::map<Link, Client>::iterator client) {
+  control(events_.get(), EPOLL_CTL_DEL, client->second.connection.descriptor(), 0, no_client);
+  clients_.erase(client);
 }
 
 void TcpServer::accept_all() {
@@ -169,6 +207,7 @@ bool TcpServer::accept_from(int listener) {
     const std::string from = transport::peer_name(socket.get());
     const Link link = ++last_link_;
     const bool is_foreign = users_.is_foreign(socket.get());
+    if (!control(events_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN, link)) continue;
     clients_.emplace(link, Client{.connection = MessageStream(std::move(socket), max_handshake)});
     // Read the messages of the connection that is to be closed, since its proof may have arrived.
     if (const auto evicted = server_.next_evicted()) serve(*evicted);
@@ -191,11 +230,11 @@ void TcpServer::serve(Link link) {
     carry_out();
     return !client.closing;
   });
-  if (!client.connection.closed()) return;
+  if (!client.connection.closed()) return watch(link, client);
   make_calls();
   const std::string reason = client.connection.reason();
   const bool known = !client.closing;
-  clients_.erase(found);
+  erase(found);
   if (known) server_.on_close(link, reason, now());
   carry_out();
 }
@@ -210,6 +249,7 @@ void TcpServer::carry_out() {
       if (last != send->message) encoded = std::make_shared<const Bytes>(encode(*send->message));
       last = send->message;
       found->second.connection.send(encoded);
+      watch(found->first, found->second);
       // An admitted peer may send longer messages than a stranger.
       if (std::holds_alternative<Welcome>(*last)) {
         found->second.welcome = true;
@@ -221,7 +261,7 @@ void TcpServer::carry_out() {
     } else if (const auto* close = std::get_if<Close>(&action)) {
       const auto found = clients_.find(close->link);
       if (found == clients_.end()) continue;
-      found->second.closing = true;
+      if (!std::exchange(found->second.closing, true)) closing_.push_back(found->first);
       found->second.until = now() + patience_to_close;
     } else if (const auto* note = std::get_if<Note>(&action)) {
       write_note_(note->level, note->text);
@@ -234,22 +274,20 @@ void TcpServer::carry_out() {
 }
 
 void TcpServer::drop_closed() {
-  const auto is_leaving = [](const auto& entry) {
-    return entry.second.closing && !entry.second.welcome;
-  };
-  auto leaving = static_cast<std::size_t>(std::ranges::count_if(clients_, is_leaving));
-  // Links are numbered in the order of their connections.
-  std::erase_if(clients_, [&](const auto& entry) {
-    return leaving > max_leaving && is_leaving(entry) && leaving-- > 0;
-  });
-  std::erase_if(clients_, [&](const auto& entry) {
-    const Client& client = entry.second;
-    if (!client.closing) return false;
-    if (!client.connection.flushed() && now() < client.until) return false;
+  std::erase_if(closing_, [&](Link link) { return !clients_.contains(link); });
+  auto leaving = std::ranges::count_if(
+      closing_, [&](Link link) { return !clients_.find(link)->second.welcome; });
+  std::erase_if(closing_, [&](Link link) {
+    const auto found = clients_.find(link);
+    Client& client = found->second;
+    const bool is_surplus = !client.welcome && leaving > max_leaving && leaving-- > 0;
+    if (!is_surplus && !client.connection.flushed() && now() < client.until) return false;
     // Close only the sending side for now. Closing the socket with unread data would reset the
     // connection, and the peer could lose the last message.
-    ::shutdown(client.connection.descriptor(), SHUT_WR);
-    return now() >= client.until;
+    if (!is_surplus) ::shutdown(client.connection.descriptor(), SHUT_WR);
+    if (!is_surplus && now() < client.until) return false;
+    erase(found);
+    return true;
   });
 }
 

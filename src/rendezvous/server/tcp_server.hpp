@@ -56,11 +56,13 @@ class TcpServer {
     bool welcome = false;
     bool closing = false;  // messages that arrive from now on are dropped
     Time until{};          // when the socket of a closing connection is closed
+    bool is_full = false;  // the epoll descriptor watches for room
   };
 
   /// The time since the start, without the time for which this process was stopped: other processes
   /// must not count as silent because this one could not hear them.
   [[nodiscard]] Time now();
+  /// Waits, and finds the clients that have something to say or room for more.
   void wait();
   [[nodiscard]] bool take_calls();
   /// Makes the calls of other threads. They come before messages that were received later, so that
@@ -71,6 +73,11 @@ class TcpServer {
   [[nodiscard]] bool accept_from(int listener);
   void serve(Link link);
   void carry_out();
+  /// Makes the epoll descriptor watch for room while the connection has unsent messages. A
+  /// connection that Kolo has closed is served in the next pass.
+  void watch(Link link, Client& client);
+  void watch_listeners();
+  void erase(std::map<Link, Client>::iterator client);
   void drop_closed();
   [[nodiscard]] int milliseconds_to_wait();
 
@@ -84,7 +91,8 @@ class TcpServer {
   std::vector<node::NotInherited> not_inherited_{};  // the listeners, in forked children
   std::uint16_t port_;
   transport::SocketUsers users_{};
-  node::FileDescriptor wake_;  // readable if there are calls, or the server is to stop
+  node::FileDescriptor wake_;    // readable if there are calls, or the server is to stop
+  node::FileDescriptor events_;  // an epoll descriptor of `wake_`, the listeners and the clients
   std::mutex mutex_{};
   // Guarded by the mutex:
   bool stopped_ = false;
@@ -92,10 +100,14 @@ class TcpServer {
   // Used only by the thread in `run`:
   Link last_link_ = 0;
   std::map<Link, Client> clients_{};
+  std::vector<Link> ready_{};    // the clients to serve in this pass
+  std::vector<Link> due_{};      // those to serve in the next pass, whatever happens
+  std::vector<Link> closing_{};  // oldest first
   std::optional<JobEnd> end_{};
   std::atomic<bool> ended_ = false;
   Time end_at_{};
   bool accepts_ = true;
+  bool watches_listeners_ = true;
   bool said_full_ = false;
 };
 
