@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <thread>
@@ -30,6 +31,27 @@ TEST_F(TcpRendezvousTest, RanksExchangeInOneSessionAfterTheOther) {
       right &= rendezvous.rank() == (rank == 2 ? 0 : rank < 2 ? rank + 1 : rank);
       right &= rendezvous.roster().members.front().commit == 6;
       right &= exchange(rendezvous, 4);
+      rendezvous.leave();
+      return right;
+    });
+  EXPECT_EQ(run().status, 0);
+  EXPECT_THAT(statuses(), testing::Each(0));
+}
+
+// The kernel does not take the results as a whole.
+TEST_F(TcpRendezvousTest, LongResultsArriveAsAWhole) {
+  constexpr int np = 12;
+  begin(np);
+  for (int rank = 0; rank < np; ++rank)
+    fork_rank(rank, [](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      const auto part_of = [](int owner) {
+        return bytes_of(std::string(max_payload, static_cast<char>('a' + owner)));
+      };
+      const auto all = rendezvous.gather_all(part_of(rendezvous.rank()));
+      bool right = all.size() == np;
+      for (int other = 0; other < np; ++other)
+        right &= std::ranges::equal(all.at(static_cast<std::size_t>(other)), part_of(other));
       rendezvous.leave();
       return right;
     });
