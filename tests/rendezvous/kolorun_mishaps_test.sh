@@ -33,6 +33,14 @@ kill -TERM "$job"
 ends "no descriptor" "$job" 143 found.log
 kill "$answering"
 
+# With too few descriptors, kolorun says so and ends.
+for most in 4 5 6 7 8 12 16 20; do
+  status=0
+  (ulimit -n "$most" && exec timeout -k 5 60 "$kolorun" -np 2 true) >few.log 2>&1 || status=$?
+  ((status != 124 && status != 137)) || fail "$most descriptors: kolorun does not end"
+  ((status == 0)) || [[ -s few.log ]] || fail "$most descriptors: kolorun has failed without a word"
+done
+
 # A job is started again while its port is still in use, by a name of this host that is not its own.
 named() { exec unshare --mount sh -c 'mount --bind hosts /etc/hosts && exec "$@"' sh "$@"; }
 { cat /etc/hosts; echo "127.0.0.1 alias.of.this.host"; } >hosts

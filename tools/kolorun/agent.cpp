@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/random.hpp"
+#include "node/new_descriptor.hpp"
 #include "server_search.hpp"
 #include "transport/machine.hpp"
 
@@ -51,7 +52,7 @@ node::FileDescriptor open_signals() {
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing then fails with EFBIG, and output is lost
-  return node::FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  return node::new_descriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd");
 }
 
 Agent::Agent(const Options& options, std::vector<transport::Endpoint> servers,

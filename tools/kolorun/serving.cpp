@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "node/new_descriptor.hpp"
 #include "output.hpp"
 
 namespace kolorun {
@@ -27,7 +28,7 @@ Serving::Serving(const Options& options, const transport::Endpoint& at)
                 if (verbose || level >= kolo::internal::LogLevel::warning)
                   write_all(STDERR_FILENO, "kolorun: " + text + '\n');
               }),
-      done_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      done_(node::new_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       thread_([this] {
         end_ = server_.run();
         const std::uint64_t one = 1;

@@ -16,6 +16,7 @@
 #include "base/process_limits.hpp"
 #include "base/random.hpp"
 #include "node/error_codes.hpp"
+#include "node/new_descriptor.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -64,15 +65,15 @@ TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at
       write_note_(std::move(write_note)),
       listeners_(transport::listen_at(at)),
       port_(transport::address_of(listeners_.front().get()).port),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      events_(::epoll_create1(EPOLL_CLOEXEC)) {
+      wake_(node::new_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      events_(node::new_descriptor(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
   not_inherited_.emplace_back(events_.get());
   bool is_watched = control(events_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, no_client);
   for (const node::FileDescriptor& listener : listeners_) {
     not_inherited_.emplace_back(listener.get());
     is_watched &= control(events_.get(), EPOLL_CTL_ADD, listener.get(), EPOLLIN, no_client);
   }
-  if (!is_watched) node::throw_system_error("epoll");
+  if (!is_watched) node::throw_system_error("epoll_ctl");
 }
 
 void TcpServer::stop() {
