@@ -2,6 +2,7 @@
 // Peers that die, stop or leave; the use of memory, and sleep.
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,7 @@ class Processes {
     for (int rank = 1; rank < ranks; ++rank) {
       const pid_t child = ::fork();
       if (child == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is ended leaves nothing
         const std::unique_ptr<Messenger> messenger = connect(rank, ranks);
         if (with_grandchild) keep_grandchild();
         body(*messenger);
