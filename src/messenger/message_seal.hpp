@@ -22,20 +22,17 @@ class MessageSeal {
 
   [[nodiscard]] bool encrypts() const { return encrypts_; }
 
-  /// The tag of the next message, which is a header. On an encrypted connection, encrypts the
-  /// header in place.
+  /// The tag of the next header. On an encrypted connection, encrypts the header in place.
   [[nodiscard]] Tag seal_header(std::span<std::byte> header) const;
-  /// Decrypts a header in place. False if it is not the next message.
+  /// Decrypts a header in place. False if it is not the one that comes next.
   [[nodiscard]] bool open_header(std::span<std::byte> header, const Tag& tag) const;
 
-  /// Encrypts the next message, which is a payload of at least one byte. `sealed` has the same
-  /// size.
+  /// Encrypts the next payload, of at least one byte. `sealed` has the same size.
   [[nodiscard]] Tag encrypt(std::span<const std::byte> payload, std::byte* sealed) const;
-  /// Decrypts a payload in place. False if it is not the next message.
+  /// Decrypts a payload in place. False if it is not the one that comes next.
   [[nodiscard]] bool decrypt(std::span<std::byte> payload, const Tag& tag) const;
 
-  /// Counts a message, once it was sent or accepted. Two messages must never be sent under one
-  /// number.
+  /// Counts a header or payload, once it was sent or accepted. No number may be used twice.
   void advance() { ++count_; }
 
  private:
@@ -43,7 +40,7 @@ class MessageSeal {
 
   transport::FrameKey key_;
   bool encrypts_;
-  std::uint64_t count_ = 0;  // earlier messages
+  std::uint64_t count_ = 0;  // earlier headers and payloads
 };
 
 }  // namespace kolo::internal::messenger

@@ -54,7 +54,7 @@ class Messenger {
   /// The clock for durations of transfers; simulations override it.
   [[nodiscard]] virtual TimePoint now() const { return std::chrono::steady_clock::now(); }
 
-  /// What carries the data, as in `kolo::cpu_operations`.
+  /// The word for this network in the result of `kolo::cpu_operations`.
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;

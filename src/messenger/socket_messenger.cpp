@@ -165,7 +165,7 @@ bool SocketMessenger::write(Peer& peer) {
   do sent = ::sendmsg(link.socket.get(), &message, MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
   if (sent < 0 && !would_block(errno)) {
-    // What the peer sent before can still be received. `read` then finds the end.
+    // The socket stays open, because data that the peer sent before can still be read.
     link.problem = error_text(errno);
     ::shutdown(link.socket.get(), SHUT_RDWR);
     return false;

@@ -31,7 +31,7 @@ class SocketMessenger final : public ConnectedMessenger {
   [[nodiscard]] std::vector<int> descriptors() const override { return {events_.get()}; }
 
  private:
-  /// A message of which the kernel has not taken all bytes.
+  /// A message that the kernel has not yet taken completely.
   struct Frame {
     TaggedHeader header{};
     std::span<const std::byte> payload{};  // followed by its tag if it is encrypted
@@ -46,14 +46,14 @@ class SocketMessenger final : public ConnectedMessenger {
     node::FileDescriptor socket{};  // invalid if lost, and for this rank itself
     node::NotInherited not_inherited{};
     std::deque<Frame> frames{};
-    bool is_full = false;     // the kernel takes no more until the socket is writable
+    bool is_full = false;     // the kernel has no room for more
     bool is_watched = false;  // the epoll descriptor watches for room
     std::string problem{};    // why nothing more can be sent; "" if there is no reason
 
-    TaggedHeader header{};                          // the peer's next one
+    TaggedHeader header{};                          // the peer's next header
     bool is_payload = false;                        // a payload comes next
-    std::span<std::byte> payload{};                 // its destination, if it does
-    MessageSeal::Tag tag{};                         // its tag, if it is encrypted
+    std::span<std::byte> payload{};                 // the destination of that payload
+    MessageSeal::Tag tag{};                         // the tag of that payload, if encrypted
     std::array<std::span<std::byte>, 2> awaited{};  // the rest of the next header or payload
   };
 

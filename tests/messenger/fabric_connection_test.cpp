@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libfabric leaves in the process, and its providers.
+// libfabric in the process: handlers of signals, and providers that are missing.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 

@@ -34,7 +34,7 @@ constexpr Time patience_to_end = 15s;
 // A limit per pass, so that existing connections are served before more are accepted.
 constexpr int max_accepts = 64;
 constexpr std::size_t max_events = 256;  // per pass
-// What the epoll descriptor reports for descriptors that belong to no client.
+// The link of descriptors that belong to no client, in the events of the epoll descriptor.
 constexpr Link no_client = 0;
 // The delay before the next attempt to accept a connection if no descriptors are left.
 constexpr int retry_ms = 100;
