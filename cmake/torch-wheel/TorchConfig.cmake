@@ -46,6 +46,11 @@ if(Torch_FOUND AND NOT TARGET torch)
     INTERFACE_INCLUDE_DIRECTORIES
       "${KOLO_TORCH_WHEEL_INCLUDE_DIR};${KOLO_TORCH_WHEEL_INCLUDE_DIR}/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES "c10;Threads::Threads")
+  # The wheel has headers of fmt, which come before the system's and differ in version: a program
+  # that uses both must not link the system's library for them.
+  if(EXISTS "${KOLO_TORCH_WHEEL_INCLUDE_DIR}/fmt")
+    set_property(TARGET torch_cpu APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+  endif()
   if(KOLO_HAVE_CUDA AND KOLO_TORCH_WHEEL_C10_CUDA_LIBRARY)
     add_library(c10_cuda SHARED IMPORTED)
     set_target_properties(c10_cuda PROPERTIES

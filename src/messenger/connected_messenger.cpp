@@ -41,7 +41,10 @@ void ConnectedChannel::progress(std::vector<Token>& done) {
 }
 
 ConnectedMessenger::ConnectedMessenger(int rank, std::size_t ranks)
-    : rank_(rank), window_(window_among(static_cast<int>(ranks))), peers_(ranks) {
+    : rank_(rank),
+      window_(window_among(static_cast<int>(ranks))),
+      peers_(ranks),
+      buffers_(2 * static_cast<std::size_t>(window_)) {
   for (std::size_t other = 0; other < ranks; ++other) peers_[other].rank = static_cast<int>(other);
 }
 
@@ -172,14 +175,14 @@ void ConnectedMessenger::receive(const Receive& receive, int rank) {
   switch (arrival->state) {
     case Arrival::State::arriving: arrival->receive = receive; return;
     case Arrival::State::whole:
-      deliver(peer, receive, arrival->buffer.get(), arrival->bytes);
+      deliver(peer, receive, arrival->buffer.data(), arrival->bytes);
       break;
     case Arrival::State::announced:
       peer.inbox.grant(arrival->id, receive);
       put_note(peer, Kind::grant, arrival->id);
       break;
   }
-  peer.inbox.remove(*arrival);
+  buffers_.give_back(peer.inbox.remove(*arrival));
 }
 
 /// Ranks that disagree about the size of a message cannot continue, so the connection counts as
@@ -233,8 +236,8 @@ void ConnectedMessenger::take_inline(Peer& peer, const Header& header,
     return;
   }
   Arrival arrival{header.tag, header.bytes, Arrival::State::whole};
-  arrival.buffer = std::make_unique_for_overwrite<std::byte[]>(data.size());
-  std::ranges::copy(data, arrival.buffer.get());
+  arrival.buffer = buffers_.take(data.size());
+  std::ranges::copy(data, arrival.buffer.data());
   peer.inbox.add(std::move(arrival));
 }
 
@@ -251,8 +254,8 @@ void ConnectedMessenger::expect_payload(Peer& peer, const Header& header) {
   }
   if (!unasked || header.bytes > window_) return lose(peer, "a message has no meaning");
   peer.arriving = &peer.inbox.add({header.tag, header.bytes, Arrival::State::arriving});
-  peer.arriving->buffer = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  await_payload(peer, {peer.arriving->buffer.get(), bytes});
+  peer.arriving->buffer = buffers_.take(bytes);
+  await_payload(peer, {peer.arriving->buffer.data(), bytes});
 }
 
 void ConnectedMessenger::take_announcement(Peer& peer, const Header& header) {
@@ -280,8 +283,8 @@ void ConnectedMessenger::take_payload(Peer& peer) {
     arrival->state = Arrival::State::whole;
     // A receive was posted while the payload was on its way into the buffer.
     if (arrival->receive) {
-      deliver(peer, *arrival->receive, arrival->buffer.get(), arrival->bytes);
-      peer.inbox.remove(*arrival);
+      deliver(peer, *arrival->receive, arrival->buffer.data(), arrival->bytes);
+      buffers_.give_back(peer.inbox.remove(*arrival));
     }
   }
   if (peer.connected) await_header(peer);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "messenger/buffer_pool.hpp"
 #include "messenger/inbox.hpp"
 #include "messenger/message_seal.hpp"
 #include "messenger/messenger.hpp"
@@ -127,6 +128,7 @@ class ConnectedMessenger : public Messenger {
   [[nodiscard]] std::vector<Peer>& peers() { return peers_; }
   [[nodiscard]] Peer& peer_of(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] bool closed() const { return closed_; }
+  [[nodiscard]] BufferPool& buffers() { return buffers_; }
 
   /// A derived class calls these as the network proceeds.
   /// @{
@@ -194,6 +196,7 @@ class ConnectedMessenger : public Messenger {
   int rank_;
   std::int64_t window_;
   std::vector<Peer> peers_;
+  BufferPool buffers_;
   std::deque<ConnectedChannel> channels_{};
   std::vector<ConnectedChannel*> free_channels_{};
   int under_way_ = 0;

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "messenger/buffer_pool.hpp"
 #include "messenger/messenger.hpp"
 
 namespace kolo::internal::messenger {
@@ -38,7 +38,7 @@ struct Arrival {
   std::int64_t bytes;
   State state;
   std::uint32_t id = 0;  // set if announced
-  std::unique_ptr<std::byte[]> buffer{};
+  Buffer buffer{};
   std::optional<Receive> receive{};  // set if it was posted while the message was arriving
 };
 
@@ -62,8 +62,11 @@ class Inbox {
   void add(const Receive& receive) { receives_.push_back(receive); }
   /// The message keeps its address until it is removed.
   Arrival& add(Arrival arrival) { return arrivals_.emplace_back(std::move(arrival)); }
-  void remove(const Arrival& arrival) {
+  /// Returns the message's buffer.
+  Buffer remove(Arrival& arrival) {
+    Buffer buffer = std::move(arrival.buffer);
     arrivals_.remove_if([&](const Arrival& other) { return &other == &arrival; });
+    return buffer;
   }
 
   /// Records that the peer may send the payload with this id, for this receive.

@@ -20,7 +20,6 @@ constexpr std::size_t max_events = 16;  // per call
 // The maximum number of messages that one call hands to the kernel. Encryption needs a buffer for
 // each.
 constexpr std::size_t max_frames = 8;
-constexpr std::size_t max_buffers = 2 * max_frames;
 // A limit per call, so that a fast peer does not keep others waiting.
 constexpr int max_reads = 4;
 // Several short messages may arrive with one call. A long payload is received in its place; at most
@@ -121,7 +120,7 @@ void SocketMessenger::seal(Peer& peer, Frame& frame) {
   const std::size_t all = bytes + sizeof(MessageSeal::Tag);
   const bool is_encrypted = peer.sent.encrypts() && bytes > 0;
   // The buffer comes first: taking it may fail, and a number must not be used twice.
-  if (is_encrypted) frame.sealed = take_buffer(all);
+  if (is_encrypted) frame.sealed = buffers().take(all);
   auto& [tag, header] = frame.header;
   header.consumed = peer.consumed_reported = peer.consumed_here;
   tag = peer.sent.seal_header(std::as_writable_bytes(std::span(&header, 1)));
@@ -129,22 +128,8 @@ void SocketMessenger::seal(Peer& peer, Frame& frame) {
   if (!is_encrypted) return;
   const MessageSeal::Tag its_tag = peer.sent.encrypt(frame.payload, frame.sealed.data());
   peer.sent.advance();
-  std::ranges::copy(its_tag, std::span(frame.sealed).subspan(bytes).begin());
-  frame.payload = std::span(frame.sealed).first(all);
-}
-
-/// Reuses buffers, since the system would have to clear a new one.
-std::vector<std::byte> SocketMessenger::take_buffer(std::size_t bytes) {
-  std::vector<std::byte> buffer;
-  if (!buffers_.empty()) {
-    buffer = std::move(buffers_.back());
-    buffers_.pop_back();
-  }
-  if (buffer.size() < bytes) {
-    buffer.clear();  // otherwise the old bytes would be copied
-    buffer.resize(bytes);
-  }
-  return buffer;
+  frame.payload = {frame.sealed.data(), all};
+  std::ranges::copy(its_tag, frame.sealed.data() + bytes);
 }
 
 /// Makes one call to the kernel. True if it has taken all frames.
@@ -185,8 +170,7 @@ void SocketMessenger::count_sent(Peer& peer, std::size_t bytes) {
     bytes -= taken;
     if (first.sent < first.size()) return;
     finish(peer, first.channel, first.token);
-    if (!first.sealed.empty() && buffers_.size() < max_buffers)
-      buffers_.push_back(std::move(first.sealed));
+    buffers().give_back(std::move(first.sealed));
     frames.pop_front();
   }
 }

@@ -35,7 +35,7 @@ class SocketMessenger final : public ConnectedMessenger {
   struct Frame {
     TaggedHeader header{};
     std::span<const std::byte> payload{};  // followed by its tag if it is encrypted
-    std::vector<std::byte> sealed{};       // the memory of an encrypted payload
+    Buffer sealed{};                       // the memory of an encrypted payload
     ConnectedChannel* channel = nullptr;   // null if the frame completes no transfer
     Token token{};
     std::size_t sent = 0;  // bytes
@@ -77,7 +77,6 @@ class SocketMessenger final : public ConnectedMessenger {
   }
   void fill_frames(Peer& peer);
   void seal(Peer& peer, Frame& frame);
-  [[nodiscard]] std::vector<std::byte> take_buffer(std::size_t bytes);
   [[nodiscard]] bool write(Peer& peer);
   void count_sent(Peer& peer, std::size_t bytes);
   void watch_for_room(const Peer& peer);
@@ -89,7 +88,6 @@ class SocketMessenger final : public ConnectedMessenger {
   node::NotInherited not_inherited_;
   std::vector<Link> links_;                        // by rank
   std::vector<std::byte> arrived_;                 // what arrives behind the awaited bytes
-  std::vector<std::vector<std::byte>> buffers_{};  // for encrypted payloads, not in use
 };
 
 }  // namespace kolo::internal::messenger

@@ -150,7 +150,7 @@ class StepsTest(unittest.TestCase):
     def test_training_on_a_card_uses_the_nccl_of_the_kit(self):
         with unittest.mock.patch.dict(os.environ, KOLO_KIT_NCCL="/kit/lib/libnccl.so.2",
                                       KOLO_TORCH_WHEEL="/wheel/torch"):
-            for name in ("cifar10-2", "step-32-f32"):
+            for name in ("trainings-2", "step-32-f32"):
                 environment = self.on_a_card(name).environment
                 self.assertEqual(environment["LD_PRELOAD"], "/kit/lib/libnccl.so.2")
                 self.assertEqual(environment["LD_LIBRARY_PATH"].split(":")[0], "/wheel/torch/lib")
@@ -171,7 +171,7 @@ class StepsTest(unittest.TestCase):
         self.assertEqual(command.missing(), reason)
 
     def test_a_command_fails_if_it_takes_another_path(self):
-        command = self.on_a_card("cifar10-2")
+        command = self.on_a_card("trainings-2")
         line = "[kolo rank 0] info: GPU tensors of ranks 0-1 "
         self.assertEqual(check.judge(command, 0, line + "use NCCL 2.30.7\n")["status"], "passed")
         staged = line + "are staged through host memory: NCCL 2.28.9 lacks it\n"

@@ -24,7 +24,7 @@ PROGRAMS = ["gpu_probe", "gpu_probe_doubles", "gpu_faults", "gpu_faults_doubles"
             "unit.gpu_card", "unit.gpu_kernel", "unit.nccl",
             "unit.gpu_programs", "mpi.gpu", "kolo-perf", "bench-gpu", "bench-gpu-host",
             "bench-gpu-host_doubles", "bench-nccl-cost"]
-TORCH_PROGRAMS = ["bench-gpu-step", "cifar10", "gpu_side_stream"]
+TORCH_PROGRAMS = ["bench-gpu-step", "gpu_side_stream", "gpu_trainings"]
 SCRIPTS = ["tests/gpu/check.py", "tests/gpu/steps.py", "tests/gpu/rows.py", "bench/ddp_step.py"]
 PYTHON = ["python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"]
 
@@ -150,9 +150,12 @@ def fetch_nccl(work):
 
 
 def pack(folder, archive):
-    """Packs the folder with sparse files, so that the zeros in the trimmed NCCL take no room on the other machine either."""
-    run("tar", "--create", "--gzip", "--sparse", "--owner=0", "--group=0", "--file", archive,
-        "--directory", folder.parent, folder.name)
+    """Packs the folder with sparse files, so that the zeros in the trimmed NCCL take no room on the
+    other machine either. The programs contain the same library: a dictionary as large as all of
+    them together stores it once."""
+    run("tar", "--create", "--use-compress-program", "xz --threads=1 --lzma2=preset=4,dict=192MiB",
+        "--sparse", "--owner=0", "--group=0", "--file", archive, "--directory", folder.parent,
+        folder.name)
     size = archive.stat().st_size
     print(f"gpu-kit: {archive}: {size / (1 << 20):.1f} MiB")
     if size >= MAX_BYTES:
@@ -163,7 +166,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--programs", type=pathlib.Path, required=True)
     parser.add_argument("--output", type=pathlib.Path,
-                        default=pathlib.Path("build/kolo-gpu-kit.tar.gz"))
+                        default=pathlib.Path("build/kolo-gpu-kit.tar.xz"))
     parser.add_argument("--torch-version",
                         help="the PyTorch that the programs with LibTorch were built with; by "
                              "default the kit has no such programs")

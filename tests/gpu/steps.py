@@ -105,7 +105,7 @@ class Maker:
         if wheel:
             options += ["-DKOLO_WITH_TORCH=ON", f"-DTorch_DIR={ROOT}/cmake/torch-wheel",
                         f"-DKOLO_TORCH_WHEEL={wheel}"]
-            targets += ["cifar10", "gpu_side_stream", "bench-gpu-step"]
+            targets += ["gpu_trainings", "gpu_side_stream", "bench-gpu-step"]
         else:
             options.append("-DKOLO_WITH_TORCH=OFF")
         return Step("build", [
@@ -161,14 +161,14 @@ class Maker:
         if self.dry:
             return Step("torch", [
                 self.ranks("collectives-and-hooks", 2, "torch.gpu", seconds=120),
-                *(self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cpu", "--epochs",
-                             "1", "--stand-in-size", "200", seconds=120) for count in (1, 2))])
+                *(self.ranks(f"trainings-{count}", count, "gpu_trainings_doubles", "cuda",
+                             seconds=120) for count in (1, 2))])
         torch = self.with_torch()
-        commands = [self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cuda", "--epochs",
-                               "3", "--stand-in-size", "4000", seconds=100, lacks=torch.lacks,
+        commands = [self.ranks(f"trainings-{count}", count, "gpu_trainings", seconds=80,
+                               lacks=torch.lacks,
                                environment={**torch.libraries, **LOGGED,
                                             **(OVER_NCCL if count > 1 else {})})
-                    for count in (1, 2)]
+                    for count in (1, 2, 3)]
         commands += [self.ranks(f"side-stream-{count}", count, "gpu_side_stream", seconds=100,
                                 lacks=torch.lacks,
                                 environment={**torch.libraries, **SHARED_CARD, **LOGGED})

@@ -213,9 +213,9 @@ TEST_F(Operations, AClosedQueueReturnsWhatIsLeftAndTakesNothing) {
   OperationQueue queue(0);
   Submission early{.name = "early"};
   Submission late{.name = "late"};
-  const OperationPtr left = queue.push(*engines_.front(), early, /*attended=*/false);
+  const OperationPtr left = queue.push(*engines_.front(), early, Notice::rung);
   EXPECT_THAT(queue.close(), testing::ElementsAre(left.get()));
-  EXPECT_THROW((void)queue.push(*engines_.front(), late, /*attended=*/false), ShutDown);
+  EXPECT_THROW((void)queue.push(*engines_.front(), late, Notice::rung), ShutDown);
 }
 
 TEST_F(Operations, WhatRepeatsALoopIsNotDescribedAgain) {

@@ -16,7 +16,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "fake_cuda.hpp"
 #include "fake_gpu_guard.hpp"
@@ -265,6 +267,106 @@ TEST_P(TorchGpuTest, GradientsAreFinalAfterBackward) {
     first.mutable_grad().reset();
     second.mutable_grad().reset();
     optimizer.zero_grad();
+  }
+}
+
+/// Runs `action` as a backward pass.
+template <typename Action>
+void run_backward(Action action) {
+  InBackward::action = action;
+  InBackward::apply(at::ones({1}).requires_grad_()).sum().backward();
+}
+
+/// A model with 40 MB of gradients, and its passes.
+class ManyGradients : public TorchGpuTest {
+ protected:
+  static constexpr std::int64_t elements = 100000;
+
+  void pass() {
+    run_backward([this] {
+      for (const Tensor& parameter : parameters_) accumulate(parameter, 1.0);
+    });
+  }
+  void drop() {
+    for (const Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+    optimizer_->zero_grad();
+  }
+  void expect_means() {
+    for (const Tensor& parameter : parameters_) {
+      cuda->synchronize(user_stream);
+      for (std::int64_t k = 0; k < elements; k += 7919)
+        ASSERT_FLOAT_EQ(numbers_of(parameter.grad())[k],
+                        static_cast<float>(sum_of_ranks() / size() + static_cast<double>(k)));
+    }
+  }
+
+  std::vector<Tensor> parameters_ = [] {
+    std::vector<Tensor> made;
+    for (int i = 0; i < 100; ++i) made.push_back(make_tensor({elements}).set_requires_grad(true));
+    return made;
+  }();
+  std::unique_ptr<DistributedOptimizer<::torch::optim::SGD>> optimizer_ =
+      std::make_unique<DistributedOptimizer<::torch::optim::SGD>>(
+          ::torch::optim::SGD(parameters_, 0.1),
+          DistributedOptimizerOptions{.compare = {.at_start = false}});
+};
+INSTANTIATE_TEST_SUITE_P(OverNccl, ManyGradients, testing::Values(true));
+
+/// 40 MB are submitted in three bursts; a further batch is the pass's summary.
+TEST_P(ManyGradients, TravelInFewBatches) {
+  for (int step = 0; step < 6; ++step) {
+    const auto count = [](const char* call) { return cuda->faults.made_by_this_thread(call); };
+    const int marks = count("cudaEventRecord");
+    const int events = count("cudaEventCreateWithFlags");
+    const int waits = count("cudaStreamWaitEvent");
+    barrier();
+    const std::uint64_t batches = statistics().batches;
+    pass();
+    EXPECT_LE(statistics().batches - batches, 4);
+    EXPECT_LE(count("cudaEventRecord") - marks, 6) << "of batches, if this thread drives";
+    EXPECT_LE(count("cudaEventCreateWithFlags") - events, step == 0 ? 6 : 3);
+    EXPECT_LE(count("cudaStreamWaitEvent") - waits, 6);
+    expect_means();
+    drop();
+  }
+}
+
+/// Autograd's nodes may run on different streams. A mark covers only the work of its own.
+TEST_P(ManyGradients, OfTwoStreamsAreMarkedOnBoth) {
+  const backend::gpu::StreamHandle first = user_stream;
+  const backend::gpu::StreamHandle second = cuda->create_stream();
+  for (int step = 0; step < 3; ++step) {
+    run_backward([&] {
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        user_stream = i % 30 < 20 ? first : second;
+        accumulate(parameters_[i], 1.0);
+      }
+      user_stream = first;
+    });
+    expect_means();
+    drop();
+  }
+  cuda->synchronize(second);
+  cuda->destroy_stream(second);
+}
+
+/// The gradients that are held when backward throws are reduced on the other ranks, which wait.
+TEST_P(ManyGradients, AreNotLostWhenBackwardThrows) {
+  for (int thrower = 0; thrower < size(); ++thrower) {
+    const auto fails = [&] {
+      run_backward([&] {
+        for (const Tensor& parameter : parameters_) accumulate(parameter, 1.0);
+        if (rank() == thrower) throw std::runtime_error("on purpose");
+      });
+    };
+    if (rank() == thrower)
+      EXPECT_THROW(fails(), std::runtime_error);
+    else
+      EXPECT_THROW(fails(), BackwardFailed);
+    drop();
+    pass();
+    expect_means();
+    drop();
   }
 }
 

@@ -22,6 +22,7 @@ AREAS = {
     "session": "sessions", "mpi": "sessions",
     "tensor": "tensors", "types": "tensors", "shared_memory": "tensors", "cuda": "tensors",
     "collectives": "collectives", "collective_options": "collectives", "detail/collectives": "collectives",
+    "detail/submission_burst": None,
     "future": "collectives",
     "process_set": "process_sets",
     "error": "errors",

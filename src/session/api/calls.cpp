@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "kolo/detail/submission_burst.hpp"
 #include "kolo/session.hpp"
 #include "session/api/request.hpp"
+#include "session/engine/burst.hpp"
 #include "session/engine/presence.hpp"
 #include "session/job/job.hpp"
 
@@ -44,17 +46,28 @@ void describe_allreduce(Request& request, const Options& options, std::int64_t s
 template <typename Options>
 session::OperationPtr submit_again(const TensorView& tensor, const Options& options, bool alone,
                                    std::int64_t step, bool waits) {
-  if (options.name.empty() || tensor.data() == nullptr || tensor.device().type != DeviceType::cpu)
-    return nullptr;
+  if (options.name.empty() || tensor.data() == nullptr) return nullptr;
   const session::EngineInUse engine(OperationType::allreduce, options.name);
   const SetId set =
       engine->process_sets()
           .find_for_member(options.process_set, OperationType::allreduce, options.name)
           .id;
-  return engine->submit_again(
-      {options.name, set, tensor, options.op, options.prescale, options.postscale,
-       options.compression, divisor_of(options), alone, step},
-      waits);
+  session::Repetition repetition{options.name,
+                                 set,
+                                 tensor,
+                                 options.op,
+                                 options.prescale,
+                                 options.postscale,
+                                 options.compression,
+                                 divisor_of(options),
+                                 alone,
+                                 step};
+  if (tensor.device().type != DeviceType::cpu) {
+    if (!engine->expects(repetition)) return nullptr;
+    repetition.ready = session::mark_tensor(*engine, OperationType::allreduce,
+                                            options.name, tensor.device());
+  }
+  return engine->submit_again(repetition, waits);
 }
 
 bool is_in_place(const AllreduceCall& call) {
@@ -205,6 +218,12 @@ SubmitsFor::SubmitsFor(bool for_another) noexcept
     : before_(std::exchange(session::Presence::submits_for_another(), for_another)) {}
 
 SubmitsFor::~SubmitsFor() { session::Presence::submits_for_another() = before_; }
+
+SubmissionBurst::SubmissionBurst(std::optional<StreamInUse> stream)
+    : burst_(session::Burst::of_this_thread() == nullptr ? std::make_unique<session::Burst>(stream)
+                                                         : nullptr) {}
+
+SubmissionBurst::~SubmissionBurst() = default;
 
 int local_slot() {
   const char* const slot = std::getenv("LOCAL_RANK");

@@ -32,6 +32,7 @@ class EngineInUse {
   EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
 
   Engine* operator->() const { return engine_; }
+  Engine& operator*() const { return *engine_; }
 
  private:
   Engine* engine_ = nullptr;

@@ -81,9 +81,9 @@ void make_streams_wait(Operation& operation) {
   const auto& batch = operation.completion();
   if (batch == nullptr) return;
   const StreamInUse current = stream_in_use(batch->device());
-  bool in_order = batch->make_wait(current.handle);
+  bool in_order = batch->make_wait(current.handle, current.lasts);
   if (const auto submitted_on = operation.stream(); submitted_on && *submitted_on != current.handle)
-    in_order = batch->make_wait(*submitted_on) && in_order;
+    in_order = batch->make_wait(*submitted_on, /*lasts=*/true) && in_order;
   if (!in_order) synchronize_with_gpu(operation);
   operation.drop_callbacks();
   rethrow_late_error(*batch);

@@ -77,6 +77,25 @@ Rows rows_of(const Shape& shape) {
   return {shape[0], row_elements};
 }
 
+std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine, OperationType type,
+                                                           const std::string& name,
+                                                           Device device) {
+  const int rank = engine.topology().rank;
+  const auto operation = [&] {
+    return fmt::format("{} \"{}\" on rank {}", to_string(type), name, rank);
+  };
+  try {
+    return engine.devices().mark(device);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}: the tensor is on {}: {}", operation(),
+                                      to_string(device), error.what()),
+                          name, {rank});
+  } catch (const BackendError& error) {
+    throw BackendError(fmt::format("{}, {}: {}", operation(), to_string(device), error.what()),
+                       name, {rank});
+  }
+}
+
 Request::Request(OperationType type, const std::string& name, const ProcessSet& set)
     : engine_(type, name), set_(engine_->process_sets().find_for_member(set, type, name)) {
   draft_->set = set_.id;
@@ -93,14 +112,11 @@ Request::Request(OperationType type, const std::string& name, const ProcessSet& 
   draft_->name = name;
 }
 
-std::string Request::in_words() const {
-  return fmt::format("{} \"{}\" on rank {}", to_string(draft_->descriptor.type), draft_->name,
-                     engine_->topology().rank);
-}
-
 void Request::refuse(std::string_view why) const {
-  throw InvalidArgument(fmt::format("{}: {}", in_words(), why), draft_->name,
-                        {engine_->topology().rank});
+  const int rank = engine_->topology().rank;
+  throw InvalidArgument(fmt::format("{} \"{}\" on rank {}: {}",
+                                    to_string(draft_->descriptor.type), draft_->name, rank, why),
+                        draft_->name, {rank});
 }
 
 void Request::check(const ConstTensorView& tensor) const {
@@ -137,14 +153,7 @@ void Request::mark(Device device) {
   device_ = device;
   if (device.type == DeviceType::cpu) return;
   draft_->descriptor.device = own_gpu;
-  try {
-    ready_ = engine_->devices().mark(device);
-  } catch (const InvalidArgument& error) {
-    refuse(fmt::format("the tensor is on {}: {}", to_string(device), error.what()));
-  } catch (const BackendError& error) {
-    throw BackendError(fmt::format("{}, {}: {}", in_words(), to_string(device), error.what()),
-                       draft_->name, {engine_->topology().rank});
-  }
+  ready_ = mark_tensor(*engine_, draft_->descriptor.type, draft_->name, device);
 }
 
 void Request::add(const ConstTensorView& input, const TensorView& output) {

@@ -29,6 +29,13 @@ struct KeepForNext {
 using Draft = std::unique_ptr<Submission, KeepForNext>;
 [[nodiscard]] Draft make_draft();
 
+/// Marks the point on the current stream after which a tensor of the operation may be accessed.
+/// Throws InvalidArgument if the GPU cannot be used, and BackendError; both name the operation.
+[[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine,
+                                                                         OperationType type,
+                                                                         const std::string& name,
+                                                                         Device device);
+
 /// One operation in preparation. All functions throw InvalidArgument, which names the operation and
 /// this rank, for arguments that cannot be used; nothing is submitted then.
 class Request {
@@ -82,7 +89,6 @@ class Request {
   [[nodiscard]] OperationPtr submit(bool waits) &&;
 
  private:
-  [[nodiscard]] std::string in_words() const;  // `allreduce "x" on rank 1`
   void check_reduction();
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
   /// Records the device, and for a GPU an event: Kolo touches the tensors only after the work that

@@ -21,6 +21,7 @@
 #include "kolo/error.hpp"
 #include "kolo/types.hpp"
 #include "node/doorbell.hpp"
+#include "session/engine/burst.hpp"
 
 namespace kolo::internal::session {
 
@@ -46,12 +47,19 @@ class Devices {
   }
 
   /// Records an event in this thread's current stream. Kolo touches a GPU tensor only after the
-  /// event, and so after the work that is on the stream already. Throws InvalidArgument if the GPU
-  /// cannot be used, and BackendError. Thread-safe.
+  /// event, and so after the work that is on the stream already. The tensors of a burst share one
+  /// event. Throws InvalidArgument if the GPU cannot be used, and BackendError. Thread-safe.
   [[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark(Device device) {
     if (!gpu_) throw InvalidArgument("this build of Kolo is without CUDA");
-    const detail::StreamInUse stream = detail::stream_in_use(device.index);
-    return gpu_->mark(device, stream.handle, stream.lasts);
+    Burst* const burst = Burst::of_this_thread();
+    const detail::StreamInUse stream = burst != nullptr && burst->stream()
+                                           ? *burst->stream()
+                                           : detail::stream_in_use(device.index);
+    if (burst == nullptr) return gpu_->mark(device, stream.handle, stream.lasts);
+    std::shared_ptr<const backend::gpu::ReadyMark>& shared = burst->ready(*gpu_, stream);
+    if (shared == nullptr || gpu_->index() != device.index)
+      shared = gpu_->mark(device, stream.handle, stream.lasts);
+    return shared;
   }
 
   /// Rings the bell once the GPU is done: a driver that sleeps then notices it. Thread-safe.

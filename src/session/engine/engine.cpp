@@ -76,24 +76,45 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
   require_outside_pass(submission.name);
   if (submission.descriptor.device.type != DeviceType::cpu) limit_work_in_flight();
   presence_.submits();
-  OperationPtr operation = queue_.push(*this, submission, waits);
-  announce_submission(waits);
+  const Notice notice = notice_of(waits);
+  OperationPtr operation = queue_.push(*this, submission, notice);
+  announce(notice);
   return operation;
 }
 
 OperationPtr Engine::submit_again(const Repetition& repetition, bool waits) {
   if (leaving_ || in_pass()) return nullptr;
+  if (repetition.ready != nullptr) limit_work_in_flight();
   presence_.submits();
-  OperationPtr operation = queue_.push_again(repetition, waits);
-  if (operation != nullptr) announce_submission(waits);
+  const Notice notice = notice_of(waits);
+  OperationPtr operation = queue_.push_again(repetition, notice);
+  if (operation != nullptr) announce(notice);
   return operation;
 }
 
-void Engine::announce_submission(bool waits) {
+Notice Engine::notice_of(bool waits) {
+  if (waits) return Notice::attended;
+  Burst* const burst = Burst::of_this_thread();
+  if (burst == nullptr) return Notice::rung;
+  burst->add_to(shared_from_this());
+  return Notice::gathered;
+}
+
+void Engine::announce(Notice notice) {
   // A thread that waits for its operation rings, or drives, in `wait_until`. While the session's
   // own thread takes a short sleep (`coalescing_`), no ring is needed: it finds the operation when
   // it wakes. But if another thread waits, that thread drives, and may sleep for long.
-  if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
+  if (notice == Notice::rung && (!coalescing_ || waiters_ > 0)) bell().ring();
+}
+
+void Engine::announce_burst() {
+  // Rings in a short sleep, too: everything that the sleep would gather is there.
+  if (queue_.show_gathered()) bell().ring();
+}
+
+void Burst::publish() {
+  ready_.reset();
+  if (engine_ != nullptr) engine_->announce_burst();
 }
 
 /// Otherwise a program that never waits for the GPU could queue work without bounds. Cannot

@@ -51,6 +51,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Like `submit`, for a submission that `OperationQueue::push_again` accepts. Returns null if it
   /// does not, if this rank leaves, or in a callback of the driver; call `submit` then.
   OperationPtr submit_again(const Repetition& repetition, bool waits);
+  /// True if `submit_again` may accept it: worth a mark on the GPU.
+  [[nodiscard]] bool expects(const Repetition& repetition) { return queue_.expects(repetition); }
+  /// Lets the driver find the operations of this thread's burst.
+  void announce_burst();
 
   /// Waits until `operation` is done, at most until `deadline`. Returns false if the operation is
   /// not done by then. Throws InvalidArgument in a callback that the driver has called.
@@ -118,7 +122,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Throws InvalidArgument in a pass.
   void require_outside_pass(const std::string& name) const;
-  void announce_submission(bool waits);
+  [[nodiscard]] Notice notice_of(bool waits);
+  void announce(Notice notice);
   void limit_work_in_flight();
   bool wait_until(const Condition& met, TimePoint deadline);
   /// Has the driver call `work` after its next pass, and waits until the call returns. Needed for

@@ -78,6 +78,7 @@ bool Engine::synchronize(const std::shared_ptr<backend::gpu::Completion>& batch,
 
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   require_outside_pass("");
+  if (Burst* const burst = Burst::of_this_thread()) burst->publish();
   const Finally back([before = std::exchange(within, this)] { within = before; });
   std::unique_lock lock(mutex_);
   ++waiters_;  // the session's own thread gives up the token when it sees this

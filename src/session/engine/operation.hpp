@@ -72,6 +72,7 @@ struct Repetition {
   AverageOver average_over;
   bool alone;
   std::int64_t step;
+  std::shared_ptr<const backend::gpu::ReadyMark> ready{};  // null for a tensor of the host
 
   /// True if its descriptor would equal `descriptor`, apart from the step.
   [[nodiscard]] bool is_described_by(const Descriptor& descriptor) const {
@@ -116,10 +117,15 @@ class Operation {
     return key_.name == repetition.name && key_.set == repetition.set &&
            repetition.is_described_by(descriptor_);
   }
-  /// As `begin`, for a repetition of this operation: only the step and the address change.
+  /// As `begin`, for a repetition of this operation: only the step, the address and the mark
+  /// change.
   void begin_again(const internal::session::Repetition& repetition) {
     descriptor_.step = repetition.step;
     members_.front().input = members_.front().output = repetition.tensor.data();
+    if (repetition.ready != nullptr) {
+      members_.front().ready = repetition.ready;
+      stream_ = repetition.ready->lasting_stream();
+    }
     restart(/*again=*/true);
   }
   void set_key(internal::Key key) {

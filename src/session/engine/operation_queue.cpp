@@ -42,7 +42,7 @@ Key key_of(const Submission& submission) {
 
 OperationQueue::OperationQueue(int rank) : rank_(rank), max_known_(max_kept) {}
 
-OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool attended) {
+OperationPtr OperationQueue::push(Engine& engine, Submission& submission, Notice notice) {
   std::unique_lock lock(mutex_);
   const OperationType type = submission.descriptor.type;
   if (closed_) refuse<ShutDown>(lock, submission, "this rank has left the session");
@@ -58,29 +58,48 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
       unnamed ? next_unnamed(engine, submission, lock) : next_known(engine, submission, lock);
   operation->begin(submission, ++versions_);
   joined_ = type == OperationType::join;
-  append(*operation, attended);
+  append(*operation, notice);
   return operation;
 }
 
-OperationPtr OperationQueue::push_again(const Repetition& repetition, bool attended) {
+OperationPtr OperationQueue::push_again(const Repetition& repetition, Notice notice) {
   const std::lock_guard lock(mutex_);
-  Known* const expected = last_ != nullptr ? last_->follower : nullptr;
-  if (expected == nullptr || expected->operation == nullptr || closed_ || joined_) return nullptr;
-  Operation& operation = *expected->operation;
-  if (!can_begin_again(expected->operation) || !operation.is(repetition)) return nullptr;
+  Known* const expected = find_repeated(repetition);
+  if (expected == nullptr) return nullptr;
   last_ = expected;
-  operation.begin_again(repetition);
-  append(operation, attended);
+  expected->operation->begin_again(repetition);
+  append(*expected->operation, notice);
   return expected->operation;
 }
 
-void OperationQueue::append(Operation& operation, bool attended) {
+bool OperationQueue::expects(const Repetition& repetition) {
+  const std::lock_guard lock(mutex_);
+  return find_repeated(repetition) != nullptr;
+}
+
+/// The entry of the operation that `repetition` repeats, if it is the one that followed the last
+/// submission; else null.
+OperationQueue::Known* OperationQueue::find_repeated(const Repetition& repetition) {
+  Known* const expected = last_ != nullptr ? last_->follower : nullptr;
+  if (expected == nullptr || expected->operation == nullptr || closed_ || joined_) return nullptr;
+  if (!can_begin_again(expected->operation) || !expected->operation->is(repetition)) return nullptr;
+  return expected;
+}
+
+void OperationQueue::append(Operation& operation, Notice notice) {
   submitted_.push_back(&operation);
   // A load and a store instead of an atomic increment: all writers hold the lock. Relaxed: readers
   // need only an approximate number.
-  if (!attended)
+  if (notice == Notice::rung)
     unattended_.store(unattended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (notice != Notice::gathered) any_submitted_.store(true, std::memory_order_release);
+}
+
+bool OperationQueue::show_gathered() {
+  const std::lock_guard lock(mutex_);
+  if (submitted_.empty()) return false;
   any_submitted_.store(true, std::memory_order_release);
+  return true;
 }
 
 OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submission, Lock& lock) {

@@ -19,6 +19,13 @@ namespace kolo::internal::session {
 
 using OperationPtr = std::shared_ptr<detail::Operation>;
 
+/// How the driver comes to know of a submission.
+enum class Notice : std::uint8_t {
+  rung,      // the submitting thread rings
+  attended,  // the submitting thread drives until the operation is done
+  gathered,  // `show_gathered` shows it, or a submission of another kind
+};
+
 /// Thread-safe. Owns every operation until it is done, so that the driver can hold plain pointers,
 /// and keeps it for the next submission under the same name.
 class OperationQueue {
@@ -28,14 +35,18 @@ class OperationQueue {
   /// Queues the submission, whose memory it swaps for memory of an earlier one. Throws
   /// DuplicateName if the name is pending in the set on this rank; InvalidArgument while this rank
   /// has joined, and if an unnamed operation of another thread is pending, since the threads' order
-  /// may differ from that on other ranks. An exception changes nothing. `attended`: the submitting
-  /// thread will drive until the operation is done.
-  OperationPtr push(Engine& engine, Submission& submission, bool attended);
+  /// may differ from that on other ranks. An exception changes nothing.
+  OperationPtr push(Engine& engine, Submission& submission, Notice notice);
 
   /// As `push`, for a submission that repeats the operation that followed the last one in the
   /// previous step: nothing is checked, copied or looked up. Otherwise returns null and changes
   /// nothing.
-  OperationPtr push_again(const Repetition& repetition, bool attended);
+  OperationPtr push_again(const Repetition& repetition, Notice notice);
+  /// True if `push_again` would accept it now.
+  [[nodiscard]] bool expects(const Repetition& repetition);
+
+  /// Lets the driver find the operations that are `gathered`. Returns false if there are none.
+  bool show_gathered();
 
   /// Replaces `taken` by the operations pushed since the last call, in order. Takes no lock if
   /// there are none.
@@ -44,7 +55,7 @@ class OperationQueue {
   /// True if operations wait in the queue. A hint, read without the lock: a driver that misses the
   /// latest submission is woken by its ring.
   [[nodiscard]] bool any() const { return any_submitted_.load(std::memory_order_acquire); }
-  /// The number of submissions so far whose threads did not wait. A hint that shows bursts.
+  /// The number of submissions so far that were `rung`. A hint that shows bursts.
   [[nodiscard]] std::uint64_t unattended() const {
     return unattended_.load(std::memory_order_relaxed);
   }
@@ -83,9 +94,10 @@ class OperationQueue {
   using Lock = std::unique_lock<std::mutex>;
 
   /// Queues an operation that has begun.
-  void append(detail::Operation& operation, bool attended);
+  void append(detail::Operation& operation, Notice notice);
   void release(const detail::Operation& operation, bool failed);
   void forget_removed(SetId set);
+  [[nodiscard]] Known* find_repeated(const Repetition& repetition);
   Known& known(const Submission& submission);
   void forget_if_many();
   void forget_done();

@@ -199,7 +199,6 @@ TensorView ShardGradientStorage::open(std::size_t slot, double factor) {
   }
   if (factor != 1.0) gradient.mul_(factor);
   state_of(slot).rounds.push_back({gradient, at::zeros({shard.size}, shard.shard.options())});
-  opened_.push_back(slot);
   return view_of(gradient);
 }
 
@@ -208,13 +207,11 @@ void ShardGradientStorage::scale(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   if (!has_gradient(slot)) return;
   (void)open(slot, factor);
-  opened_.clear();
   Round& round = state_of(slot).rounds.back();
   round.shard = own_tensor(elements_in_memory(round.gradient));
 }
 
 void ShardGradientStorage::cancel(std::size_t slot) {
-  opened_.clear();
   std::deque<Round>& rounds = state_of(slot).rounds;
   if (rounds.empty()) return;
   parameters()[slot].tensor.mutable_grad() = rounds.back().gradient;
@@ -223,19 +220,17 @@ void ShardGradientStorage::cancel(std::size_t slot) {
 
 // Backward may still be computing the gradients on the GPU: the operation waits for the stream that
 // is current here, backward's.
-Future<void> ShardGradientStorage::submit(std::size_t /*slot*/,
+Future<void> ShardGradientStorage::submit(std::span<const std::size_t> slots,
                                           const detail::GroupedAllreduceCall& call) {
   std::vector<ConstTensorView> inputs;
   std::vector<TensorView> outputs;
-  for (const std::size_t opened : opened_) {
-    const Round& round = state_of(opened).rounds.back();
+  for (const std::size_t slot : slots) {
+    const Round& round = state_of(slot).rounds.back();
     inputs.emplace_back(view_of(elements_in_memory(round.gradient)));
     outputs.push_back(view_of(round.shard));
   }
-  Future<void> future = detail::call_async(
+  return detail::call_async(
       detail::ReducescatterCall{inputs, outputs, reducescatter_options(call.options), call.step});
-  opened_.clear();
-  return future;
 }
 
 void ShardGradientStorage::completed(std::size_t slot, int round) {

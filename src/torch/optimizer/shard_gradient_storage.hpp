@@ -62,7 +62,8 @@ class ShardGradientStorage : public TorchGradientStorage {
   }
   void scale(std::size_t slot, double factor) override;
   void cancel(std::size_t slot) override;
-  Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
+  Future<void> submit(std::span<const std::size_t> slots,
+                      const detail::GroupedAllreduceCall& call) override;
   void completed(std::size_t slot, int round) override;
   void close(std::size_t slot, bool keep) override;
   void detach(std::size_t slot) override;
@@ -94,8 +95,7 @@ class ShardGradientStorage : public TorchGradientStorage {
   void take_unreduced(std::size_t slot, bool expected);
 
   std::shared_ptr<ParameterShards> shards_;
-  std::deque<State> states_{};         // by slot
-  std::vector<std::size_t> opened_{};  // slots opened since the last `submit`
+  std::deque<State> states_{};  // by slot
 };
 
 /// Gradients are reduced whole. The gradient of a parameter's shard, which the optimizer steps,

@@ -329,7 +329,7 @@ void TorchGradientStorage::cancel(std::size_t slot) {
 
 // Backward may still be computing the gradients on the GPU: the operation waits for the stream that
 // is current here, backward's.
-Future<void> TorchGradientStorage::submit(std::size_t /*slot*/,
+Future<void> TorchGradientStorage::submit(std::span<const std::size_t> /*slots*/,
                                           const detail::GroupedAllreduceCall& call) {
   return detail::call_async(call);
 }

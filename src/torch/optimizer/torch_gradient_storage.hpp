@@ -114,7 +114,8 @@ class TorchGradientStorage : public GradientStorage {
                                          std::int64_t number) override;
   void scale(std::size_t slot, double factor) override;
   void cancel(std::size_t slot) override;
-  Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
+  Future<void> submit(std::span<const std::size_t> slots,
+                      const detail::GroupedAllreduceCall& call) override;
   void close(std::size_t slot, bool keep) override;
   void detach(std::size_t slot) override;
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "kolo/collectives.hpp"
@@ -49,8 +50,9 @@ class GradientStorage {
   virtual void scale(std::size_t /*slot*/, double /*factor*/) {}
   /// Called if the memory of the last `open` was not submitted.
   virtual void cancel(std::size_t /*slot*/) {}
-  /// Submits the opened memory of a bucket. `slot` is the first slot of the bucket.
-  virtual Future<void> submit(std::size_t /*slot*/, const detail::GroupedAllreduceCall& call) {
+  /// Submits the memory of the last `open` of a bucket's slots.
+  virtual Future<void> submit(std::span<const std::size_t> /*slots*/,
+                              const detail::GroupedAllreduceCall& call) {
     return detail::call_async(call);
   }
   /// Called when the operation of this round of the pass no longer uses the memory that `open`

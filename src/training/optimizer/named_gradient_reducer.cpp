@@ -40,7 +40,7 @@ void require_alike(const std::vector<NamedTensor>& gradients,
 
 }  // namespace
 
-Future<void> scatter(const std::vector<std::size_t>& slots, const std::vector<Shard>& shards,
+Future<void> scatter(std::span<const std::size_t> slots, const std::vector<Shard>& shards,
                      const std::vector<NamedTensor>& tensors,
                      const detail::GroupedAllreduceCall& call) {
   std::vector<ConstTensorView> inputs;

@@ -18,7 +18,7 @@ namespace kolo::internal {
 
 /// Reduces the tensors of these slots in one reducescatter. The result is written to the place of
 /// this rank's shard in each tensor.
-[[nodiscard]] Future<void> scatter(const std::vector<std::size_t>& slots,
+[[nodiscard]] Future<void> scatter(std::span<const std::size_t> slots,
                                    const std::vector<Shard>& shards,
                                    const std::vector<NamedTensor>& tensors,
                                    const detail::GroupedAllreduceCall& call);
@@ -33,16 +33,11 @@ struct NamedGradientReducer::State {
     std::vector<NamedTensor> tensors;
     // The shards to which gradients are reduced; empty unless a ShardedOptimizer divides gradients.
     std::vector<Shard> scattered;
-    std::vector<std::size_t> opened;  // slots to scatter, opened since the last `submit`
 
-    TensorView open(std::size_t slot, double /*factor*/) override {
-      if (!scattered.empty()) opened.push_back(slot);
-      return tensors[slot].tensor;
-    }
-    void cancel(std::size_t /*slot*/) override { opened.clear(); }
-    Future<void> submit(std::size_t slot, const GroupedAllreduceCall& call) override {
-      const std::vector<std::size_t> slots = std::exchange(opened, {});
-      return scattered.empty() ? GradientStorage::submit(slot, call)
+    TensorView open(std::size_t slot, double /*factor*/) override { return tensors[slot].tensor; }
+    Future<void> submit(std::span<const std::size_t> slots,
+                        const GroupedAllreduceCall& call) override {
+      return scattered.empty() ? GradientStorage::submit(slots, call)
                                : internal::scatter(slots, scattered, tensors, call);
     }
   };

@@ -6,11 +6,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/dtype.hpp"
+#include "kolo/detail/submission_burst.hpp"
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "training/optimizer/optimizer_setup.hpp"
 
 namespace kolo::internal {
+namespace {
+
+/// Gradients on the GPU are submitted once they have so many bytes: a submission of its own for
+/// each costs the host more than the GPU gains by an earlier start. Small enough that a usual model
+/// has several batches, so that the GPU reduces while backward computes.
+constexpr std::int64_t held_bytes = std::int64_t{16} << 20;
+
+}  // namespace
 
 PassReducer::PassReducer(GradientStorage& storage, const DistributedOptimizerOptions& options,
                          bool agrees)
@@ -66,6 +76,7 @@ void PassReducer::forget_passes() {
 PassReducer::Cut PassReducer::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
     hooks_.drop();  // no further stages: the program may have filled the gradients anew
+    drop_held();
     finish();
     error_.clear();
     forget_passes();
@@ -81,6 +92,7 @@ PassReducer::Cut PassReducer::drop_before_join() noexcept {
 
 void PassReducer::rejoin() noexcept {
   hooks_.drop();
+  drop_held();
   if (active_ || !pending_.empty()) finish();
   failed_ = active_ = false;
   error_.clear();
@@ -139,6 +151,7 @@ void PassReducer::submit(Bucket& bucket) {
 void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size_t>& slots) {
   // The number of the step is part of the operation, so a rank in another pass gets Mismatch
   // instead of a sum of gradients of different passes.
+  if (bucket.rounds > 0) submit_held();  // `GradientStorage::submit` takes the last round
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(bucket, bucket.rounds);
   std::vector<TensorView> views;
@@ -150,8 +163,10 @@ void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size
       if (hooks_.handle(views)) {
         pending.chain = &begin_chain(bucket, slots, views);
         pending.name = hook_operation(bucket.name_in_round(bucket.rounds), 1);
+      } else if (views.front().device().type == DeviceType::cuda) {
+        pending.held = views;
       } else {
-        pending.future = allreduce(slots.front(), name, views);
+        pending.future = allreduce(slots, name, views);
       }
     }
   } catch (...) {
@@ -159,10 +174,56 @@ void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size
     throw;
   }
   step_.begin();
-  pending_.push_back(std::move(pending));
+  if (pending.held.empty())
+    pending_.push_back(std::move(pending));
+  else
+    hold(std::move(pending));
 }
 
-Future<void> PassReducer::allreduce(std::size_t slot, const std::string& name,
+// Keeps the gradient, which is opened, until enough are held. They share a mark, so all of them are
+// computed on one stream.
+void PassReducer::hold(PendingReduction&& pending) {
+  const detail::StreamInUse stream = detail::stream_in_use(pending.held.front().device().index);
+  if (held_.operations > 0 && held_.stream.handle != stream.handle) submit_held();
+  for (const TensorView& view : pending.held)
+    held_.bytes += view.elements() * signed_size_of(view.dtype());
+  held_.stream = stream;
+  ++held_.operations;
+  pending_.push_back(std::move(pending));
+  if (held_.bytes >= held_bytes) submit_held();
+}
+
+void PassReducer::submit_held() {
+  if (held_.operations == 0) return;
+  try {
+    const detail::SubmissionBurst burst(held_.stream);
+    for (PendingReduction& pending : pending_) {
+      if (pending.held.empty()) continue;
+      pending.future = allreduce(pending.slots, pending.name, pending.held);
+      pending.held.clear();
+    }
+    held_ = {};
+  } catch (...) {
+    drop_held();
+    throw;
+  }
+}
+
+// Takes back what is held, as if it had not become ready.
+void PassReducer::drop_held() noexcept {
+  held_ = {};
+  std::erase_if(pending_, [this](const PendingReduction& pending) {
+    if (pending.held.empty()) return false;
+    for (const std::size_t slot : pending.slots) {
+      storage_.cancel(slot);
+      fresh_[slot] = true;
+    }
+    --buckets_.of(pending.slots.front()).rounds;
+    return true;
+  });
+}
+
+Future<void> PassReducer::allreduce(std::span<const std::size_t> slots, const std::string& name,
                                     const std::vector<TensorView>& views) {
   const GroupedAllreduceOptions allreduce{.name = name,
                                           .op = options_.op,
@@ -170,7 +231,7 @@ Future<void> PassReducer::allreduce(std::size_t slot, const std::string& name,
                                           .postscale = postscale(options_),
                                           .compression = options_.compression,
                                           .process_set = options_.process_set};
-  return storage_.submit(slot, {views, allreduce, step_.of_operation()});
+  return storage_.submit(slots, {views, allreduce, step_.of_operation()});
 }
 
 const HookChain& PassReducer::begin_chain(const Bucket& bucket,
@@ -185,8 +246,8 @@ const HookChain& PassReducer::begin_chain(const Bucket& bucket,
        .process_set = options_.process_set,
        .name_of = [this, name](int operation) { return hook_operation(name, operation); },
        .check = [this] { static_cast<void>(step_.of_operation()); },
-       .allreduce = [this, slot = slots.front(),
-                     views](const std::string& of) { return allreduce(slot, of, views); }},
+       .allreduce = [this, slots,
+                     views](const std::string& of) { return allreduce(slots, of, views); }},
       {.name = name,
        .tensors = views,
        .prescale = prescale_,
@@ -199,6 +260,7 @@ const HookChain& PassReducer::begin_chain(const Bucket& bucket,
 void PassReducer::submit_rest() {
   for (Bucket& bucket : buckets_.all())
     if (bucket.rounds == 0) submit(bucket);
+  submit_held();
 }
 
 // Tells the storage which operations are done. Stops at the first that is not, because operations
@@ -206,7 +268,7 @@ void PassReducer::submit_rest() {
 void PassReducer::note_completed() {
   for (; completed_ < pending_.size(); ++completed_) {
     const PendingReduction& pending = pending_[completed_];
-    if (pending.own || pending.chain || !pending.future.finished()) return;
+    if (pending.own || pending.chain || !pending.held.empty() || !pending.future.finished()) return;
     for (const std::size_t slot : pending.slots) storage_.completed(slot, pending.round);
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/cuda.hpp"
 #include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
 #include "training/agreement.hpp"
@@ -138,6 +139,14 @@ class PassReducer {
     std::unique_ptr<OwnReduction> own{};
     const HookChain* chain = nullptr;
     Future<void> future{};
+    std::vector<TensorView> held{};  // gradients on the GPU that are not submitted yet
+  };
+
+  /// The gradients that are submitted next, together.
+  struct Held {
+    std::size_t operations = 0;
+    std::int64_t bytes = 0;
+    detail::StreamInUse stream{};  // has computed them
   };
 
   /// A pass that has not submitted all its operations yet.
@@ -158,7 +167,10 @@ class PassReducer {
   [[nodiscard]] std::string hook_operation(const std::string& bucket, int operation) const;
   void submit(Bucket& bucket);
   void submit_slots(const Bucket& bucket, const std::vector<std::size_t>& slots);
-  [[nodiscard]] Future<void> allreduce(std::size_t slot, const std::string& name,
+  void hold(PendingReduction&& pending);
+  void submit_held();
+  void drop_held() noexcept;
+  [[nodiscard]] Future<void> allreduce(std::span<const std::size_t> slots, const std::string& name,
                                        const std::vector<TensorView>& views);
   [[nodiscard]] const HookChain& begin_chain(const Bucket& bucket,
                                              const std::vector<std::size_t>& slots,
@@ -217,6 +229,7 @@ class PassReducer {
   PassHooks hooks_;
   std::vector<PendingReduction> pending_{};  // in this pass
   std::size_t completed_ = 0;  // number of pending reductions that the storage knows to be done
+  Held held_{};
 };
 
 }  // namespace kolo::internal

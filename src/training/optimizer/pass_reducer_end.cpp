@@ -124,6 +124,7 @@ void PassReducer::call_summary() {
 
 void PassReducer::submit_summary() noexcept {
   if (summary_.is_submitted()) return;
+  error_.attempt([&] { submit_held(); });
   error_.attempt([&] {
     fill_summary();
     if (!agrees_ || !is_member_) return;
@@ -207,6 +208,7 @@ void PassReducer::submit_missing() noexcept {
       if (bucket.rounds == before) break;
     }
   }
+  error_.attempt([&] { submit_held(); });
   if (differs_) error_.attempt([&] { gather_submitted(); });
 }
 

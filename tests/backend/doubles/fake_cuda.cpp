@@ -22,10 +22,16 @@ std::uintptr_t number_of(Handle handle) {
 void Faults::pass(const std::string& call) {
   const std::lock_guard lock(mutex_);
   ++counts_[call];
+  ++counts_by_thread_[std::this_thread::get_id()][call];
   const auto found = planned_.find(call);
   if (found == planned_.end() || found->second-- > 0) return;
   planned_.erase(found);
   throw BackendError(call + " failed: as planned");
+}
+
+int Faults::made_by_this_thread(const std::string& call) {
+  const std::lock_guard lock(mutex_);
+  return counts_by_thread_[std::this_thread::get_id()][call];
 }
 
 FakeCuda::FakeCuda(std::vector<int> gpus, std::uint64_t seed, Clock clock)
@@ -329,10 +335,8 @@ void FakeCuda::record(gpu::EventHandle handle, gpu::StreamHandle stream) {
   const Stream* const own = find_stream(stream, "cudaEventRecord");
   if (stream != nullptr && own != nullptr && own->device != event->device)
     complain("cudaEventRecord with an event of another device");
-  enqueue(stream, [reached = event->reached, value = ++event->recorded] {
-    *reached = value;
-    return true;
-  });
+  event->reached = std::make_shared<bool>(false);
+  enqueue(stream, [reached = event->reached] { return *reached = true; });
 }
 
 void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
@@ -340,9 +344,8 @@ void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaStreamWaitEvent");
   if (event == nullptr) return;
-  if (event->recorded == 0) complain("a stream waits for an event that was not recorded");
-  enqueue(stream,
-          [reached = event->reached, value = event->recorded] { return *reached >= value; });
+  if (event->reached == nullptr) return complain("a stream waits for an event without a record");
+  enqueue(stream, [reached = event->reached] { return *reached; });
 }
 
 bool FakeCuda::is_done(gpu::EventHandle handle) {
@@ -350,24 +353,23 @@ bool FakeCuda::is_done(gpu::EventHandle handle) {
   pass_captures("cudaEventQuery");
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaEventQuery");
-  return event != nullptr && *event->reached >= event->recorded;
+  return event != nullptr && (event->reached == nullptr || *event->reached);
 }
 
 void FakeCuda::synchronize(gpu::EventHandle handle) {
   pass("cudaEventSynchronize");
   pass_captures("cudaEventSynchronize");
-  std::shared_ptr<std::uint64_t> reached;
-  std::uint64_t recorded = 0;
+  std::shared_ptr<bool> reached;
   {
     const std::lock_guard lock(mutex_);
     const Event* const event = find_event(handle, "cudaEventSynchronize");
     if (event == nullptr) return;
+    if (event->reached == nullptr) return;
     reached = event->reached;
-    recorded = event->recorded;
   }
   wait_until("cudaEventSynchronize", [&] {
     const std::lock_guard lock(mutex_);
-    return *reached >= recorded;
+    return *reached;
   });
   pass("cudaEventSynchronize");
 }

@@ -35,11 +35,14 @@ class Faults {
   /// Throws BackendError if this call is planned to fail.
   void pass(const std::string& call);
   [[nodiscard]] const std::map<std::string, int>& counts() const { return counts_; }
+  /// The number of such calls that the calling thread has made.
+  [[nodiscard]] int made_by_this_thread(const std::string& call);
 
  private:
   std::mutex mutex_{};
   std::map<std::string, int> planned_{};
   std::map<std::string, int> counts_{};
+  std::map<std::thread::id, std::map<std::string, int>> counts_by_thread_{};
 };
 
 /// Does the kernel's work, one element after the other.
@@ -148,8 +151,9 @@ class FakeCuda : public gpu::Runtime {
   };
   struct Event {
     int device;
-    std::uint64_t recorded = 0;
-    std::shared_ptr<std::uint64_t> reached = std::make_shared<std::uint64_t>(0);
+    /// Whether its last record was reached; null if there is none. Earlier records, which streams
+    /// may wait for, have theirs.
+    std::shared_ptr<bool> reached{};
   };
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Item {

@@ -28,18 +28,22 @@ class Completion {
 
   [[nodiscard]] int device() const { return device_; }
 
-  /// Makes later work on `stream` wait for the batch. Returns false, and does nothing, while the
-  /// stream is captured into a graph. Throws BackendError.
-  [[nodiscard]] bool make_wait(StreamHandle stream) {
+  /// Makes later work on `stream` wait for the batch. `lasts`: the stream is never destroyed.
+  /// Returns false, and does nothing, while the stream is captured into a graph. Throws
+  /// BackendError.
+  [[nodiscard]] bool make_wait(StreamHandle stream, bool lasts) {
     if (settled()) return true;
+    const std::lock_guard lock(mutex_);
+    // All operations of a batch share the object, and most are waited for on one stream: the first
+    // asks CUDA, the others do not.
+    if (lasts && std::ranges::find(lasting_, stream) != lasting_.end()) return true;
     const DeviceGuard guard(*runtime_, device_);
     const std::uint64_t id = runtime_->stream_id(stream);
-    const std::lock_guard lock(mutex_);
-    // All operations of a batch share the object, and most are waited for on one stream.
     if (std::ranges::find(waiting_, id) != waiting_.end()) return true;
     if (runtime_->is_capturing(stream)) return false;
     runtime_->wait(stream, event_.get());
     waiting_.push_back(id);
+    if (lasts) lasting_.push_back(stream);
     return true;
   }
 
@@ -70,6 +74,7 @@ class Completion {
   std::exception_ptr error_{};
   std::mutex mutex_{};
   std::vector<std::uint64_t> waiting_{};  // ids of the streams that wait already
+  std::vector<StreamHandle> lasting_{};   // those of them that are never destroyed
 };
 
 }  // namespace kolo::internal::backend::gpu

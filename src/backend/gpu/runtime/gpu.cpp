@@ -47,10 +47,10 @@ std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream, b
         "Kolo's "
         "work cannot be part of a graph: submit the operation before the capture or after it");
   // The driver lets its own stream wait for this event, so that no thread waits for the tensor.
-  Event event = make_event(runtime_);
+  Event event = events_->take();
   runtime_->record(event.get(), stream);
-  return std::make_shared<const ReadyMark>(std::move(event), runtime_->stream_id(stream), ++marks_,
-                                           lasts ? std::optional(stream) : std::nullopt);
+  return std::make_shared<const ReadyMark>(events_, std::move(event), runtime_->stream_id(stream),
+                                           ++marks_, lasts ? std::optional(stream) : std::nullopt);
 }
 
 void Gpu::open(int index) {

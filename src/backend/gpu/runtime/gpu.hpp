@@ -3,11 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -17,12 +19,53 @@
 
 namespace kolo::internal::backend::gpu {
 
+/// Events of one device that wait to be recorded again, which costs a third of a new one.
+/// Thread-safe.
+class EventPool {
+ public:
+  explicit EventPool(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+
+  /// The device is the current one.
+  [[nodiscard]] Event take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return make_event(runtime_);
+    Event event = std::move(free_.back());
+    free_.pop_back();
+    return event;
+  }
+  void give_back(Event event) noexcept {
+    constexpr std::size_t most = 1024;
+    const std::lock_guard lock(mutex_);
+    if (!closed_ && free_.size() < most) free_.push_back(std::move(event));
+  }
+  /// Destroys the events. Marks may outlive the GPU of their session.
+  void close() noexcept {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    free_.clear();
+  }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  std::mutex mutex_{};
+  std::vector<Event> free_{};
+  bool closed_ = false;
+};
+
 /// The point on the submitter's stream after which the memory of a tensor may be accessed.
 class ReadyMark {
  public:
-  ReadyMark(Event event, std::uint64_t stream, std::uint64_t number,
-            std::optional<StreamHandle> lasting)
-      : event_(std::move(event)), stream_(stream), number_(number), lasting_(lasting) {}
+  ReadyMark(std::shared_ptr<EventPool> events, Event event, std::uint64_t stream,
+            std::uint64_t number, std::optional<StreamHandle> lasting)
+      : events_(std::move(events)),
+        event_(std::move(event)),
+        stream_(stream),
+        number_(number),
+        lasting_(lasting) {}
+  /// A stream that waits for the event does so for the record that it had when it was told to wait.
+  ~ReadyMark() { events_->give_back(std::move(event_)); }
+  ReadyMark(const ReadyMark&) = delete;
+  ReadyMark& operator=(const ReadyMark&) = delete;
 
   [[nodiscard]] EventHandle event() const { return event_.get(); }
   /// The id of the stream.
@@ -33,6 +76,7 @@ class ReadyMark {
   [[nodiscard]] std::optional<StreamHandle> lasting_stream() const { return lasting_; }
 
  private:
+  std::shared_ptr<EventPool> events_;
   Event event_;
   std::uint64_t stream_;
   std::uint64_t number_;
@@ -43,6 +87,9 @@ class ReadyMark {
 class Gpu {
  public:
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+  ~Gpu() { events_->close(); }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
 
   /// Marks the current end of `stream`, on which a tensor is computed. `lasts`: the stream is never
   /// destroyed. Throws InvalidArgument if this device cannot be used, if another is already in use,
@@ -86,6 +133,7 @@ class Gpu {
   std::mutex mutex_;  // guards the members that `mark` changes
   int index_ = -1;
   std::uint64_t marks_ = 0;
+  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>(runtime_);
   Versions versions_{};
   DeviceProperties properties_{};
   BlockPool<DeviceMemory> device_blocks_{runtime_, make_device_memory};
