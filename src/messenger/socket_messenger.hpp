@@ -86,8 +86,8 @@ class SocketMessenger final : public ConnectedMessenger {
 
   node::FileDescriptor events_;  // an epoll descriptor of all sockets
   node::NotInherited not_inherited_;
-  std::vector<Link> links_;                        // by rank
-  std::vector<std::byte> arrived_;                 // what arrives behind the awaited bytes
+  std::vector<Link> links_;         // by rank
+  std::vector<std::byte> arrived_;  // what arrives behind the awaited bytes
 };
 
 }  // namespace kolo::internal::messenger

@@ -34,7 +34,7 @@ declare -A executions accepted busy
 for target in "${targets[@]}"; do executions[$target]=0 accepted[$target]=0 busy[$target]=0; done
 findings=0
 
-# One turn of a target. libFuzzer writes to the first of the corpora that it is given.
+# One turn of a target. Every third turn tries inputs of up to 1 MiB from the beginning. libFuzzer writes to the first of the corpora that it is given.
 take_turn() {
   local target=$1 log status=0 begin=$SECONDS
   mkdir -p "$work/corpus/$target" "$work/findings"
@@ -45,6 +45,7 @@ take_turn() {
     dictionary=$work/$target.dictionary
   fi
   [[ ! -e $dictionary ]] || options+=("-dict=$dictionary")
+  ((round % 3 != 0)) || options+=(-max_len=1048576 -len_control=0)
   local corpora=("$work/corpus/$target" "$work/seeds/$target")
   [[ ! -e $here/corpus/$target ]] || corpora+=("$here/corpus/$target")
   # Entropic schedules cost more than the decoders themselves do.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stranger: connects to the ports that others listen on, says something wrong or nothing, and keeps
-// its connections open. Becomes the user 65534.
+// A stranger: connects to the ports that others listen on, says something wrong or nothing, and
+// keeps its connections open. Becomes the user 65534.
 //
 //   stranger_program listen PORT
 //   stranger_program flood TABLE ADDRESS RATE only|except PORT
@@ -56,8 +56,8 @@ std::vector<Target> listeners(const char* table) {
     unsigned state = 0;
     if (std::sscanf(line.c_str(), " %*d: %X:%X %*X:%*X %X", &address, &port, &state) == 3 &&
         state == listening)
-      found.push_back({address != 0 ? address : htonl(INADDR_LOOPBACK),
-                       static_cast<std::uint16_t>(port)});
+      found.push_back(
+          {address != 0 ? address : htonl(INADDR_LOOPBACK), static_cast<std::uint16_t>(port)});
   }
   return found;
 }
@@ -112,8 +112,8 @@ class Stranger {
       case 1: return std::span(garbage_).first(11);
       case 2: return garbage_;
       case 3: return std::string_view("GET / HTTP/1.1\r\nHost: here\r\n\r\n");
-      case 4: return std::string_view("KoR2\x40\0\0\0", 8);      // the server's mark and half a message
-      default: {                                                  // as much as a hello, from rank 1
+      case 4: return std::string_view("KoR2\x40\0\0\0", 8);  // the server's mark and half a message
+      default: {                                             // as much as a hello, from rank 1
         const std::array<std::int32_t, 2> ranks{1, 0};
         std::memcpy(garbage_.data() + 16, ranks.data(), sizeof ranks);
         return std::span(garbage_).first(24);
@@ -135,11 +135,14 @@ void flood(const char* table, const std::string& where, double rate, bool only,
   auto last = Clock::now();
   double due = 0;
   std::size_t next = 0;
-  while (stopped == 0) {
-    std::vector<Target> targets = listeners(table);
-    std::erase_if(targets, [&](const Target& one) { return (one.port == port) != only; });
-    if (where != "-")
-      for (Target& one : targets) one.address = ::inet_addr(where.c_str());
+  std::vector<Target> targets;
+  for (int turn = 0; stopped == 0; ++turn) {
+    if (turn % 20 == 0) {  // the table is long: it has the strangers' own sockets
+      targets = listeners(table);
+      std::erase_if(targets, [&](const Target& one) { return (one.port == port) != only; });
+      if (where != "-")
+        for (Target& one : targets) one.address = ::inet_addr(where.c_str());
+    }
     const auto now = Clock::now();
     due += rate * std::chrono::duration<double>(now - last).count();
     last = now;
@@ -182,7 +185,7 @@ int main(int argc, char** argv) {
     std::perror("stranger: setuid");
     return 1;
   }
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = [](int) { stopped = 1; };
   ::sigaction(SIGTERM, &action, nullptr);
   const std::vector<std::string> words(argv + 1, argv + argc);

@@ -97,8 +97,22 @@ Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
 
 namespace {
 
+/// For contiguous tensors.
+Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef /*strides*/,
+                     c10::optional<at::ScalarType> /*type*/, c10::optional<at::Layout> /*layout*/,
+                     c10::optional<at::Device> /*device*/, c10::optional<bool> /*pinned*/) {
+  return make_tensor(sizes);
+}
+
+Tensor& zero(Tensor& tensor) {
+  fill_later(tensor, [](std::int64_t) { return 0.0; });
+  return tensor;
+}
+
 C10_REGISTER_GUARD_IMPL(CUDA, FakeGpuGuard);
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("zero_", zero);
+  library.impl("empty_strided", empty_strided);
   library.impl("empty.memory_format", Empty<at::_ops::empty_memory_format::schema>::make);
 }
 
@@ -321,7 +335,10 @@ TEST_P(ManyGradients, TravelInFewBatches) {
     const int waits = count("cudaStreamWaitEvent");
     barrier();
     const std::uint64_t batches = statistics().batches;
-    pass();
+    run_backward([&] {
+      for (const Tensor& parameter : parameters_) accumulate(parameter, 1.0);
+      EXPECT_EQ(count("cudaEventRecord") - marks, 2) << "the GPU reduces while backward computes";
+    });
     EXPECT_LE(statistics().batches - batches, 4);
     EXPECT_LE(count("cudaEventRecord") - marks, 6) << "of batches, if this thread drives";
     EXPECT_LE(count("cudaEventCreateWithFlags") - events, step == 0 ? 6 : 3);
@@ -350,13 +367,40 @@ TEST_P(ManyGradients, OfTwoStreamsAreMarkedOnBoth) {
   cuda->destroy_stream(second);
 }
 
+/// A GPU that refuses a mark fails the pass on all ranks, and the next pass is right: in the middle
+/// of backward, when enough gradients are held, and at its end.
+TEST_P(ManyGradients, ThatCannotBeMarkedFailThePass) {
+  for (const std::size_t computed : {parameters_.size(), std::size_t{10}}) {
+    for (int refused = 0; refused < size(); ++refused) {
+      kolo::synchronize();
+      barrier();
+      const auto fails = [&] {
+        run_backward([&] {
+          if (rank() == refused) cuda->faults.plan("cudaEventRecord");
+          for (std::size_t i = 0; i < computed; ++i) accumulate(parameters_[i], 1.0);
+        });
+      };
+      if (rank() == refused)
+        EXPECT_THROW(fails(), BackendError);
+      else
+        EXPECT_THROW(fails(), BackwardFailed);
+      drop();
+      pass();
+      expect_means();
+      drop();
+    }
+  }
+}
+
 /// The gradients that are held when backward throws are reduced on the other ranks, which wait.
 TEST_P(ManyGradients, AreNotLostWhenBackwardThrows) {
   for (int thrower = 0; thrower < size(); ++thrower) {
     const auto fails = [&] {
       run_backward([&] {
-        for (const Tensor& parameter : parameters_) accumulate(parameter, 1.0);
-        if (rank() == thrower) throw std::runtime_error("on purpose");
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+          if (rank() == thrower && i == 50) throw std::runtime_error("on purpose");
+          accumulate(parameters_[i], 1.0);
+        }
       });
     };
     if (rank() == thrower)

@@ -342,6 +342,18 @@ def small_against_revision(data):
                      for row in data["small_against_revision"]], ["---", "---:", "---:", "---:", "---:", "---"])
 
 
+def microseconds(text):
+    value = float(text)
+    return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} µs"
+
+
+def connections_against_revision(data):
+    return markdown(["what", "rounds", "1da2711b", "today", "today / 1da2711b: median (min to max)"],
+                    [[row["what"], row["rounds"], microseconds(row["old_us"]), microseconds(row["new_us"]),
+                      f"{row['ratio']} ({row['min']} to {row['max']})"]
+                     for row in data["connections_against_revision"]], ["---", "---:", "---:", "---:", "---"])
+
+
 def campaigns(data):
     return markdown(["command", "what", "result", "commit", "date"],
                     [[f"`{row['command']}`", row["what"], row["result"], row["commit"], row["date"]]
@@ -352,5 +364,5 @@ TABLES = {table.__name__: table for table in (
     campaigns, one_host, cores, idle, start_up, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
-    local_sgd_time, torch_gradients, against_revision, small_against_revision,
+    local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
     fusion_threshold, rows_between_hosts, sharded)}

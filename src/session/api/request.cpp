@@ -78,8 +78,7 @@ Rows rows_of(const Shape& shape) {
 }
 
 std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine, OperationType type,
-                                                           const std::string& name,
-                                                           Device device) {
+                                                           const std::string& name, Device device) {
   const int rank = engine.topology().rank;
   const auto operation = [&] {
     return fmt::format("{} \"{}\" on rank {}", to_string(type), name, rank);
@@ -87,9 +86,9 @@ std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine, Opera
   try {
     return engine.devices().mark(device);
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("{}: the tensor is on {}: {}", operation(),
-                                      to_string(device), error.what()),
-                          name, {rank});
+    throw InvalidArgument(
+        fmt::format("{}: the tensor is on {}: {}", operation(), to_string(device), error.what()),
+        name, {rank});
   } catch (const BackendError& error) {
     throw BackendError(fmt::format("{}, {}: {}", operation(), to_string(device), error.what()),
                        name, {rank});
@@ -114,8 +113,8 @@ Request::Request(OperationType type, const std::string& name, const ProcessSet& 
 
 void Request::refuse(std::string_view why) const {
   const int rank = engine_->topology().rank;
-  throw InvalidArgument(fmt::format("{} \"{}\" on rank {}: {}",
-                                    to_string(draft_->descriptor.type), draft_->name, rank, why),
+  throw InvalidArgument(fmt::format("{} \"{}\" on rank {}: {}", to_string(draft_->descriptor.type),
+                                    draft_->name, rank, why),
                         draft_->name, {rank});
 }
 

@@ -29,6 +29,7 @@ PassReducer* GradientReducer::State::check_pass() {
   if (!reducer.reducing()) return nullptr;
   storage.require_unmixed();
   storage.require_disjoint();
+  reducer.submit_held();
   return &reducer;
 }
 
@@ -123,6 +124,7 @@ void GradientReducer::State::reduce_all(bool skips) {
   try {
     for (std::size_t slot = 0; slot < parameters.size(); ++slot)
       if (storage.takes_part(slot) && storage.content(slot) > 0) reducer.ready(slot);
+    reducer.submit_held();
   } catch (...) {
     reducer.fail_pass();
     throw;

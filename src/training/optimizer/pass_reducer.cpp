@@ -83,6 +83,7 @@ PassReducer::Cut PassReducer::drop_before_join() noexcept {
     return Cut::operations;
   }
   if (!step_.is_behind_join()) return Cut::nothing;
+  drop_held();
   const bool any =
       local_passes_ > 0 || std::find(fresh_.begin(), fresh_.end(), true) != fresh_.end();
   forget_passes();
@@ -146,16 +147,17 @@ void PassReducer::submit(Bucket& bucket) {
   }
   ++bucket.rounds;
   for (const std::size_t slot : bucket.slots) fresh_[slot] = false;
+  if (held_.bytes >= held_bytes) submit_held();
 }
 
 void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size_t>& slots) {
   // The number of the step is part of the operation, so a rank in another pass gets Mismatch
   // instead of a sum of gradients of different passes.
-  if (bucket.rounds > 0) submit_held();  // `GradientStorage::submit` takes the last round
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(bucket, bucket.rounds);
   std::vector<TensorView> views;
   PendingReduction pending{.slots = slots, .round = bucket.rounds, .name = name};
+  if (holds(bucket)) submit_held();  // `GradientStorage::submit` takes the last round
   try {
     if (slots.size() == 1) pending.own = storage_.open_own(slots.front(), factor_, name, number);
     if (!pending.own) {
@@ -163,8 +165,9 @@ void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size
       if (hooks_.handle(views)) {
         pending.chain = &begin_chain(bucket, slots, views);
         pending.name = hook_operation(bucket.name_in_round(bucket.rounds), 1);
-      } else if (views.front().device().type == DeviceType::cuda) {
-        pending.held = views;
+      } else if (agrees_ && views.front().device().type == DeviceType::cuda) {
+        hold({.slots = slots, .round = bucket.rounds, .name = name, .held = views});
+        return;
       } else {
         pending.future = allreduce(slots, name, views);
       }
@@ -174,14 +177,13 @@ void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size
     throw;
   }
   step_.begin();
-  if (pending.held.empty())
-    pending_.push_back(std::move(pending));
-  else
-    hold(std::move(pending));
+  pending_.push_back(std::move(pending));
 }
 
 // Keeps the gradient, which is opened, until enough are held. They share a mark, so all of them are
-// computed on one stream.
+// computed on one stream. Without an agreement at the end of passes, as for custom optimizers, the
+// program decides what happens between `ready` and the end, and may wait for other ranks there, so
+// nothing is held.
 void PassReducer::hold(PendingReduction&& pending) {
   const detail::StreamInUse stream = detail::stream_in_use(pending.held.front().device().index);
   if (held_.operations > 0 && held_.stream.handle != stream.handle) submit_held();
@@ -190,7 +192,13 @@ void PassReducer::hold(PendingReduction&& pending) {
   held_.stream = stream;
   ++held_.operations;
   pending_.push_back(std::move(pending));
-  if (held_.bytes >= held_bytes) submit_held();
+}
+
+bool PassReducer::holds(const Bucket& bucket) const {
+  return held_.operations > 0 &&
+         std::ranges::any_of(pending_, [&](const PendingReduction& pending) {
+           return !pending.held.empty() && &buckets_.of(pending.slots.front()) == &bucket;
+         });
 }
 
 void PassReducer::submit_held() {
@@ -201,6 +209,7 @@ void PassReducer::submit_held() {
       if (pending.held.empty()) continue;
       pending.future = allreduce(pending.slots, pending.name, pending.held);
       pending.held.clear();
+      step_.begin();
     }
     held_ = {};
   } catch (...) {

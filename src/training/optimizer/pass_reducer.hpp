@@ -106,6 +106,9 @@ class PassReducer {
   /// Notes that the gradient is complete for now. Submits its bucket if that is complete too.
   KOLO_EXPORT void ready(std::size_t slot);
   [[nodiscard]] KOLO_EXPORT bool is_submitted(std::size_t slot) const;
+  /// Submits the gradients that are held back. Called before the end of a pass, which can still
+  /// fail if this throws.
+  KOLO_EXPORT void submit_held();
   /// Submits every bucket that was not submitted in this pass.
   KOLO_EXPORT void submit_rest();
 
@@ -168,7 +171,7 @@ class PassReducer {
   void submit(Bucket& bucket);
   void submit_slots(const Bucket& bucket, const std::vector<std::size_t>& slots);
   void hold(PendingReduction&& pending);
-  void submit_held();
+  [[nodiscard]] bool holds(const Bucket& bucket) const;
   void drop_held() noexcept;
   [[nodiscard]] Future<void> allreduce(std::span<const std::size_t> slots, const std::string& name,
                                        const std::vector<TensorView>& views);

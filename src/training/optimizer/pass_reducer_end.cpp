@@ -205,7 +205,7 @@ void PassReducer::submit_missing() noexcept {
       const int before = bucket.rounds;
       if (!unknown && is_member_) refuse_frozen(bucket);
       if (bucket.rounds == before) error_.attempt([&] { submit(bucket); });
-      if (bucket.rounds == before) break;
+      if (bucket.rounds <= before) break;
     }
   }
   error_.attempt([&] { submit_held(); });

@@ -23,18 +23,17 @@ namespace kolo::internal::backend::gpu {
 /// Thread-safe.
 class EventPool {
  public:
-  explicit EventPool(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+  explicit EventPool(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {
+    free_.reserve(most);
+  }
 
-  /// The device is the current one.
+  /// The device is the current one. Throws BackendError, without the lock: if no handler catches
+  /// the exception, nothing unlocks.
   [[nodiscard]] Event take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return make_event(runtime_);
-    Event event = std::move(free_.back());
-    free_.pop_back();
-    return event;
+    if (Event event = take_free()) return event;
+    return make_event(runtime_);
   }
   void give_back(Event event) noexcept {
-    constexpr std::size_t most = 1024;
     const std::lock_guard lock(mutex_);
     if (!closed_ && free_.size() < most) free_.push_back(std::move(event));
   }
@@ -46,6 +45,16 @@ class EventPool {
   }
 
  private:
+  static constexpr std::size_t most = 1024;
+
+  [[nodiscard]] Event take_free() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return nullptr;
+    Event event = std::move(free_.back());
+    free_.pop_back();
+    return event;
+  }
+
   std::shared_ptr<Runtime> runtime_;
   std::mutex mutex_{};
   std::vector<Event> free_{};
