@@ -43,8 +43,8 @@ struct Plan {
 
 Sequential make_model() {
   ::torch::manual_seed(3);
-  // Gradients that begin at odd places of a batch, and one of 16 MB. Smooth, so that rounding changes
-  // no branch.
+  // Gradients that begin at odd places of a batch, and one of 16 MB. Smooth, so that rounding
+  // changes no branch.
   return Sequential(::torch::nn::Linear(features, 41), ::torch::nn::Tanh(),
                     ::torch::nn::Linear(41, 2053), ::torch::nn::Tanh(),
                     ::torch::nn::Linear(2053, 2051), ::torch::nn::Tanh(),
