@@ -356,6 +356,8 @@ TEST_P(ManyGradients, OfTwoStreamsAreMarkedOnBoth) {
     run_backward([&] {
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         user_stream = i % 6 < 4 ? first : second;
+        // The second stream is late, so that a mark on the first one does not happen to cover it.
+        if (i % 6 == 4) cuda->enqueue(second, [looks = 0]() mutable { return ++looks > 1000; });
         accumulate(parameters_[i], 1.0);
       }
       user_stream = first;
