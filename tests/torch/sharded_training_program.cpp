@@ -47,12 +47,11 @@ unsigned long long digest_of(::torch::nn::Module& model) {
 void train(const ::torch::Device& device, kolo::Sharding sharding) {
   ::torch::manual_seed(3);
   // Large in the middle, so that gradients are reduced while backward still computes others.
-  ::torch::nn::Sequential model(::torch::nn::Linear(12, 41), ::torch::nn::ReLU(),
-                                ::torch::nn::Linear(41, 41), ::torch::nn::ReLU(),
-                                ::torch::nn::Linear(41, 1501), ::torch::nn::ReLU(),
-                                ::torch::nn::Linear(1501, 1500), ::torch::nn::ReLU(),
-                                ::torch::nn::Linear(1500, 1500), ::torch::nn::ReLU(),
-                                ::torch::nn::Linear(1500, 3));
+  ::torch::nn::Sequential model(
+      ::torch::nn::Linear(12, 41), ::torch::nn::ReLU(), ::torch::nn::Linear(41, 41),
+      ::torch::nn::ReLU(), ::torch::nn::Linear(41, 1501), ::torch::nn::ReLU(),
+      ::torch::nn::Linear(1501, 1500), ::torch::nn::ReLU(), ::torch::nn::Linear(1500, 1500),
+      ::torch::nn::ReLU(), ::torch::nn::Linear(1500, 3));
   model->to(device);
   kolo::broadcast_parameters(*model, 0);
   kolo::ShardedOptimizer optimizer(::torch::optim::AdamW(model->parameters(), 0.01),
