@@ -314,6 +314,20 @@ class ManyGradients : public TorchGpuTest {
     }
   }
 
+  /// A pass that fails on one rank, the culprit, with an OwnError fails on all, and the next pass
+  /// is right.
+  template <typename OwnError, typename Action>
+  void expect_failed_pass(bool is_culprit, Action action) {
+    if (is_culprit)
+      EXPECT_THROW(run_backward(action), OwnError);
+    else
+      EXPECT_THROW(run_backward(action), BackwardFailed);
+    drop();
+    pass();
+    expect_means();
+    drop();
+  }
+
   std::vector<Tensor> parameters_ = [] {
     std::vector<Tensor> made;
     for (int i = 0; i < 20; ++i) made.push_back(make_tensor({elements}).set_requires_grad(true));
@@ -376,42 +390,22 @@ TEST_P(ManyGradients, ThatCannotBeMarkedFailThePass) {
     kolo::synchronize();
     barrier();
     const bool is_refused = rank() == size() - 1;
-    const auto fails = [&] {
-      run_backward([&] {
-        if (is_refused) cuda->faults.plan("cudaEventRecord");
-        for (std::size_t i = 0; i < computed; ++i) accumulate(parameters_[i], 1.0);
-      });
-    };
-    if (is_refused)
-      EXPECT_THROW(fails(), BackendError);
-    else
-      EXPECT_THROW(fails(), BackwardFailed);
-    drop();
-    pass();
-    expect_means();
-    drop();
+    expect_failed_pass<BackendError>(is_refused, [&] {
+      if (is_refused) cuda->faults.plan("cudaEventRecord");
+      for (std::size_t i = 0; i < computed; ++i) accumulate(parameters_[i], 1.0);
+    });
   }
 }
 
 /// The gradients that are held when backward throws are reduced on the other ranks, which wait.
 TEST_P(ManyGradients, AreNotLostWhenBackwardThrows) {
   for (const int thrower : {0, size() - 1}) {
-    const auto fails = [&] {
-      run_backward([&] {
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-          if (rank() == thrower && i == 10) throw std::runtime_error("on purpose");
-          accumulate(parameters_[i], 1.0);
-        }
-      });
-    };
-    if (rank() == thrower)
-      EXPECT_THROW(fails(), std::runtime_error);
-    else
-      EXPECT_THROW(fails(), BackwardFailed);
-    drop();
-    pass();
-    expect_means();
-    drop();
+    expect_failed_pass<std::runtime_error>(rank() == thrower, [&] {
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (rank() == thrower && i == 10) throw std::runtime_error("on purpose");
+        accumulate(parameters_[i], 1.0);
+      }
+    });
   }
 }
 
