@@ -13,8 +13,9 @@
 //   split     forward and backward in a graph, an allreduce of all gradients, the update in a graph
 //
 // Blocks of steps of each kind alternate; each ends when the GPU is done, so that the host may run
-// ahead within a block. The time of a block is that of its slowest rank. Exits with 77 if a kind
-// cannot be captured.
+// ahead within a block. The time of a block is that of its slowest rank. For plain and kolo it also
+// prints what the host's calls take in a step: zero_grad and forward, backward, step. Exits with 77
+// if a kind cannot be captured.
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
 
 #include <ATen/Context.h>
@@ -25,6 +26,7 @@
 #include <torch/utils.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -53,6 +55,13 @@ struct Options {
   std::string device = "cuda";
 };
 
+/// The host's time in the parts of one kind's steps, in milliseconds.
+struct HostTimes {
+  std::vector<double> forward{};  // zero_grad, too
+  std::vector<double> backward{};
+  std::vector<double> step{};
+};
+
 /// A model and one batch, which is trained on again and again.
 class Training {
  public:
@@ -72,9 +81,11 @@ class Training {
   [[nodiscard]] const torch::nn::Sequential& model() const { return model_; }
   [[nodiscard]] double loss() const { return loss_.item<double>(); }
 
-  void backward() {
-    const torch::Tensor loss =
-        torch::nn::functional::cross_entropy(model_->forward(images_).to(torch::kFloat), labels_);
+  [[nodiscard]] torch::Tensor forward() {
+    return torch::nn::functional::cross_entropy(model_->forward(images_).to(torch::kFloat),
+                                                labels_);
+  }
+  void backward(const torch::Tensor& loss) {
     loss.backward();
     loss_ = loss.detach();
   }
@@ -103,6 +114,7 @@ struct Kind {
   std::shared_ptr<Training> training;
   std::function<void()> step{};
   std::vector<double> times{};
+  std::shared_ptr<HostTimes> host = std::make_shared<HostTimes>();
 };
 
 torch::optim::SGD sgd_of(const Training& training) {
@@ -112,11 +124,20 @@ torch::optim::SGD sgd_of(const Training& training) {
 
 template <typename Optimizer>
 std::function<void()> eager(const std::shared_ptr<Training>& training,
-                            const std::shared_ptr<Optimizer>& optimizer) {
-  return [training, optimizer] {
+                            const std::shared_ptr<Optimizer>& optimizer,
+                            const std::shared_ptr<HostTimes>& host) {
+  return [training, optimizer, host] {
+    const auto start = std::chrono::steady_clock::now();
     optimizer->zero_grad();
-    training->backward();
+    const torch::Tensor loss = training->forward();
+    const auto backward = std::chrono::steady_clock::now();
+    training->backward(loss);
+    const auto step = std::chrono::steady_clock::now();
     optimizer->step();
+    const std::chrono::duration<double, std::milli> last = std::chrono::steady_clock::now() - step;
+    host->forward.push_back(std::chrono::duration<double, std::milli>(backward - start).count());
+    host->backward.push_back(std::chrono::duration<double, std::milli>(step - backward).count());
+    host->step.push_back(last.count());
   };
 }
 
@@ -126,7 +147,7 @@ std::function<void()> captured(const std::shared_ptr<Training>& training,
   return graphs::capture(
       training->device(), [optimizer] { optimizer->zero_grad(); },
       [training, optimizer] {
-        training->backward();
+        training->backward(training->forward());
         optimizer->step();
       });
 }
@@ -135,7 +156,7 @@ std::function<void()> split(const std::shared_ptr<Training>& training,
                             const std::shared_ptr<torch::optim::SGD>& optimizer) {
   const auto compute = graphs::capture(
       training->device(), [optimizer] { optimizer->zero_grad(); },
-      [training] { training->backward(); });
+      [training] { training->backward(training->forward()); });
   const auto update = graphs::capture(
       training->device(), [] {}, [optimizer] { optimizer->step(); });
   return [training, compute, update] {
@@ -148,15 +169,15 @@ std::function<void()> split(const std::shared_ptr<Training>& training,
   };
 }
 
-std::function<void()> make_step(const std::string& kind,
-                                const std::shared_ptr<Training>& training) {
+std::function<void()> make_step(const std::string& kind, const std::shared_ptr<Training>& training,
+                                const std::shared_ptr<HostTimes>& host) {
   const auto plain = std::make_shared<torch::optim::SGD>(sgd_of(*training));
-  if (kind == "plain") return eager(training, plain);
+  if (kind == "plain") return eager(training, plain, host);
   if (kind == "graph") return captured(training, plain);
   if (kind == "split") return split(training, plain);
   const auto kolo_s = std::make_shared<kolo::DistributedOptimizer<torch::optim::SGD>>(
       sgd_of(*training), training->model()->named_parameters());
-  return kind == "kolo" ? eager(training, kolo_s) : captured(training, kolo_s);
+  return kind == "kolo" ? eager(training, kolo_s, host) : captured(training, kolo_s);
 }
 
 /// Ends the program if a kind cannot be captured: the session may be broken.
@@ -165,7 +186,7 @@ std::vector<Kind> make_kinds(const Options& options, const torch::Device& device
   for (const std::string& name : options.kinds) {
     Kind kind{.name = name, .training = std::make_shared<Training>(options, device)};
     try {
-      kind.step = make_step(name, kind.training);
+      kind.step = make_step(name, kind.training, kind.host);
     } catch (const std::exception& error) {
       if (name != "captured") throw;
       fmt::print("bench-gpu-step: the step cannot be captured: {}\n", error.what());
@@ -196,6 +217,13 @@ void report(const Options& options, const std::vector<Kind>& kinds) {
     const double loss = kind.training->loss();
     measured::print(fmt::format("{}-{}", prefix, kind.name), blocks::median(kind.times), "ms");
     measured::print(fmt::format("{}-{}-loss", prefix, kind.name), loss, "nats");
+    for (const auto& [part, times] : {std::pair{"forward", kind.host->forward},
+                                      std::pair{"backward", kind.host->backward},
+                                      std::pair{"step", kind.host->step}}) {
+      if (!times.empty())
+        measured::print(fmt::format("{}-{}-host-{}", prefix, kind.name, part),
+                        blocks::median(times), "ms");
+    }
     const auto base = bases.find(kind.name);
     if (base == bases.end() || !by_name.contains(base->second)) continue;
     std::vector<double> more;

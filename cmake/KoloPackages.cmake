@@ -80,8 +80,8 @@ set(CPACK_DEBIAN_KOLO_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev, kolo-tools")
 set(CPACK_DEBIAN_KOLO_TORCH_DEVELOPMENT_PACKAGE_DEPENDS
   "libkolo-dev ${same}, libkolo-torch${kolo_so_version} ${same}, libtorch-dev")
 set(CPACK_DEBIAN_KOLO_TOOLS_PACKAGE_RECOMMENDS "mpi-default-bin")
-# libfabric is loaded at run time, so dpkg-shlibdeps does not see it.
-set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17)")
+# These are loaded at run time, so dpkg-shlibdeps does not see them.
+set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17), libhwy1 (>= 1.0.3)")
 set(CPACK_DEBIAN_KOLO_TORCH_RUNTIME_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
 # Packages of programs that link a library depend on the library's package, and installing it
 # updates the loader's cache.

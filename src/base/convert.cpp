@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "base/convert.cpp"
 #include <hwy/foreach_target.h>
 // Included after foreach_target.h, which includes this file once for each instruction set.
+#include "base/instruction_set.hpp"
 #include "base/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,12 +71,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kolo::internal {
 
-HWY_EXPORT(convert_vectors);
+KOLO_DISPATCH_TABLE(convert_vectors);
 
 void convert_reals(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
                    DType to_type) {
   const std::int64_t converted =
-      HWY_DYNAMIC_DISPATCH(convert_vectors)(from, from_type, elements, to, to_type);
+      KOLO_DISPATCH(convert_vectors)(from, from_type, elements, to, to_type);
   visit_real(from_type, [&](auto from_element) {
     visit_real(to_type, [&](auto to_element) {
       using From = decltype(from_element);

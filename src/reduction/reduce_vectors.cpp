@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/elements.hpp"
+#include "base/instruction_set.hpp"
 #include "base/vectors-inl.hpp"
 #include "reduction/scaling.hpp"
 
@@ -296,11 +297,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kolo::internal::reduction {
 
-HWY_EXPORT(reduce_vectors);
+KOLO_DISPATCH_TABLE(reduce_vectors);
 
 bool reduce_vectors(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements,
                     std::byte* output) {
-  return HWY_DYNAMIC_DISPATCH(reduce_vectors)(arithmetic, inputs, elements, output);
+  return KOLO_DISPATCH(reduce_vectors)(arithmetic, inputs, elements, output);
 }
 
 }  // namespace kolo::internal::reduction

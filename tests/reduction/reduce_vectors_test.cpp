@@ -242,8 +242,8 @@ TYPED_TEST(ReduceRealVectors, KnowEveryOperationWhereTheMachineHasVectors) {
     return reduce_vectors({.op = op, .dtype = dtype<TypeParam>(), .result = result}, inputs, 1,
                           bytes_of(output.data()));
   };
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  if (!(hwy::SupportedTargets() & (HWY_AVX2 | HWY_NEON))) GTEST_SKIP() << "no vectors here";
+  chosen_target().Update(supported_targets());
+  if (!(supported_targets() & (HWY_AVX2 | HWY_NEON))) GTEST_SKIP() << "no vectors here";
   for (const ReduceOp op : ops) EXPECT_TRUE(doubled(op, {})) << static_cast<int>(op);
   EXPECT_TRUE(!is_half_type<TypeParam> || doubled(ReduceOp::average, DType::f32));
 }

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cstdint>
+
+#include "base/instruction_set.hpp"
 
 namespace kolo::internal {
 
@@ -14,13 +15,13 @@ namespace kolo::internal {
 template <typename Test>
 void for_each_instruction_set(Test test) {
   struct Restore {
-    ~Restore() { hwy::GetChosenTarget().DeInit(); }
+    std::int64_t all = supported_targets();
+    ~Restore() { chosen_target().Update(all); }
   } const restore;
-  const std::int64_t all = hwy::SupportedTargets();
-  for (std::int64_t left = all; left != 0; left &= left - 1) {
+  for (std::int64_t left = restore.all; left != 0; left &= left - 1) {
     const std::int64_t one = left & -left;
     const testing::ScopedTrace trace(__FILE__, __LINE__, hwy::TargetName(one));
-    hwy::GetChosenTarget().Update(one);
+    chosen_target().Update(one);
     test();
     if (testing::Test::HasFatalFailure()) return;
   }
