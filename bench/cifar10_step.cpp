@@ -8,7 +8,8 @@
 // communication; steps that reduce only after backward, so that nothing overlaps; and steps that
 // only end with a barrier, whose cost is the difference in speed between the ranks. With a path it
 // also runs steps that reduce and write a timeline to that path (%r is replaced by the rank). The
-// time of a block is that of its slowest rank.
+// time of a block is that of its slowest rank. The last line tells how many control messages rank 0
+// has sent and received in a step that reduces, and their bytes.
 #include <ATen/core/ivalue.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
@@ -49,6 +50,25 @@ struct Kind {
   std::string timeline{};
   std::vector<double> times{};
   std::vector<double> ratios{};
+  std::vector<double> messages{};  // of a step
+  std::vector<double> message_bytes{};
+};
+
+/// The control messages of a block, with those of the barrier and the allreduce that time it.
+struct Messages {
+  kolo::Statistics before = kolo::statistics();
+
+  void add_to(Kind& kind, int steps) const {
+    const kolo::Statistics now = kolo::statistics();
+    const auto count = [](const kolo::Statistics& at) {
+      return at.messages_sent + at.messages_received;
+    };
+    const auto bytes = [](const kolo::Statistics& at) {
+      return at.message_bytes_sent + at.message_bytes_received;
+    };
+    kind.messages.push_back(static_cast<double>(count(now) - count(before)) / steps);
+    kind.message_bytes.push_back(static_cast<double>(bytes(now) - bytes(before)) / steps);
+  }
 };
 
 /// The time of a block, in milliseconds. The timeline starts before the timed block and stops after
@@ -65,7 +85,9 @@ void run_alternating(std::vector<Kind>& kinds, const blocks::Options& options) {
   for (int round = -1; round < options.rounds; ++round) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       const std::size_t kind = blocks::place(i, round + 1, kinds.size());
+      const Messages messages;
       now[kind] = time_of(kinds[kind], options.steps);
+      messages.add_to(kinds[kind], options.steps);
     }
     if (round < 0) continue;  // warm-up
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -81,6 +103,8 @@ void print(const std::vector<Kind>& kinds, const blocks::Options& options) {
   for (const Kind& kind : kinds)
     std::printf("%-26s %8.2f ms a step  %+5.1f %% of %s\n", kind.name, blocks::median(kind.times),
                 100 * (blocks::median(kind.ratios) - 1), kinds[kind.compared_with].name);
+  std::printf("%.1f control messages of %.0f B together\n", blocks::median(kinds[1].messages),
+              blocks::median(kinds[1].message_bytes));
 }
 
 void measure(const blocks::Options& options) {
