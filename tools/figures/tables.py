@@ -58,6 +58,13 @@ def encryption(data):
                      for row in data["encryption"]], ["---", "---", "---:", "---:", "---:"])
 
 
+def frame_tags(data):
+    return markdown(["control messages of a step", "bytes of each", "tags of one", "tags of a step", "step", "share"],
+                    [[row["messages"], row["message_bytes"], f"{row['tag_us']} µs", f"{row['tags_us']} µs",
+                      f"{row['step_ms']} ms", f"{float(row['percent']):.2f} %"]
+                     for row in data["frame_tags"]], ["---:"] * 6)
+
+
 def start_up(data):
     return markdown(["ranks", "MPI alone", "with Kolo", "difference"],
                     [[row["ranks"], f"{row['mpi_s']} s", f"{row['kolo_s']} s", f"{float(row['more_s']) + 0:.2f} s"]
@@ -361,7 +368,7 @@ def campaigns(data):
 
 
 TABLES = {table.__name__: table for table in (
-    campaigns, one_host, cores, idle, start_up, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
+    campaigns, one_host, cores, idle, start_up, frame_tags, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
