@@ -217,9 +217,9 @@ void report(const Options& options, const std::vector<Kind>& kinds) {
     const double loss = kind.training->loss();
     measured::print(fmt::format("{}-{}", prefix, kind.name), blocks::median(kind.times), "ms");
     measured::print(fmt::format("{}-{}-loss", prefix, kind.name), loss, "nats");
-    for (const auto& [part, times] : {std::pair{"forward", kind.host->forward},
-                                      std::pair{"backward", kind.host->backward},
-                                      std::pair{"step", kind.host->step}}) {
+    for (const auto& [part, times] :
+         {std::pair{"forward", kind.host->forward}, std::pair{"backward", kind.host->backward},
+          std::pair{"step", kind.host->step}}) {
       if (!times.empty())
         measured::print(fmt::format("{}-{}-host-{}", prefix, kind.name, part),
                         blocks::median(times), "ms");

@@ -25,9 +25,9 @@ namespace kolo::internal {
 #define KOLO_DISPATCH_TABLE(function) static_assert(true)
 #define KOLO_DISPATCH(function) HWY_STATIC_DISPATCH(function)
 #else
-#define KOLO_DISPATCH_TABLE(function)                                                \
-  static constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_by_target[] = \
-      {nullptr, HWY_CHOOSE_TARGET_LIST(function), HWY_CHOOSE_FALLBACK(function)}
+#define KOLO_DISPATCH_TABLE(function)                                                  \
+  static constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_by_target[] = { \
+      nullptr, HWY_CHOOSE_TARGET_LIST(function), HWY_CHOOSE_FALLBACK(function)}
 #define KOLO_DISPATCH(function) \
   (*function##_by_target[::kolo::internal::chosen_target().GetIndex()])
 #endif

@@ -27,25 +27,13 @@ Nonce nonce_of(std::uint64_t number) {
 
 }  // namespace
 
-/// Keyed BLAKE2b of the number and the header.
-MessageSeal::Tag MessageSeal::tag_of(std::span<const std::byte> header) const {
-  Tag tag;
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, raw(key_.data()), key_.size(), tag.size());
-  crypto_generichash_update(&state, raw(std::as_bytes(std::span(&count_, 1)).data()),
-                            sizeof count_);
-  crypto_generichash_update(&state, raw(header.data()), header.size());
-  crypto_generichash_final(&state, raw(tag.data()), tag.size());
-  return tag;
-}
-
 MessageSeal::Tag MessageSeal::seal_header(std::span<std::byte> header) const {
-  return encrypts_ ? encrypt(header, header.data()) : tag_of(header);
+  return encrypts_ ? encrypt(header, header.data()) : transport::tag_of(key_, count_, header);
 }
 
 bool MessageSeal::open_header(std::span<std::byte> header, const Tag& tag) const {
   if (encrypts_) return decrypt(header, tag);
-  const Tag right = tag_of(header);
+  const Tag right = transport::tag_of(key_, count_, header);
   return sodium_memcmp(right.data(), tag.data(), tag.size()) == 0;
 }
 

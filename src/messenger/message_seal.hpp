@@ -36,8 +36,6 @@ class MessageSeal {
   void advance() { ++count_; }
 
  private:
-  [[nodiscard]] Tag tag_of(std::span<const std::byte> header) const;
-
   transport::FrameKey key_;
   bool encrypts_;
   std::uint64_t count_ = 0;  // earlier headers and payloads

@@ -16,6 +16,19 @@ constexpr std::size_t max_header_bytes = 16;
 
 }  // namespace
 
+/// SipHash would be faster, but hashes only bytes that lie together.
+FrameTag tag_of(const FrameKey& key, std::uint64_t number, std::span<const std::byte> header,
+                std::span<const std::byte> body) {
+  FrameTag tag;
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, raw(key), key.size(), tag.size());
+  crypto_generichash_update(&state, raw(std::as_bytes(std::span(&number, 1))), sizeof number);
+  crypto_generichash_update(&state, raw(header), header.size());
+  crypto_generichash_update(&state, raw(body), body.size());
+  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(tag.data()), tag.size());
+  return tag;
+}
+
 FrameTags::FrameTags(const FrameKey& key) : key_(key) {
   static_assert(sizeof header_key_ == crypto_shorthash_KEYBYTES);
   static_assert(sizeof(HeaderTag) == crypto_shorthash_BYTES);
@@ -42,18 +55,8 @@ bool FrameTags::accepts_header(std::span<const std::byte> header, const HeaderTa
   return sodium_memcmp(right.data(), tag.data(), tag.size()) == 0;
 }
 
-/// Keyed BLAKE2b, whose tags need no nonce: a tag of Poly1305 would, and a repeated nonce would
-/// reveal its key. SipHash is faster, but hashes only bytes that lie together.
 FrameTag FrameTags::next(std::span<const std::byte> header, std::span<const std::byte> body) {
-  FrameTag tag;
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, raw(key_), key_.size(), tag.size());
-  crypto_generichash_update(&state, raw(std::as_bytes(std::span(&count_, 1))), sizeof count_);
-  crypto_generichash_update(&state, raw(header), header.size());
-  crypto_generichash_update(&state, raw(body), body.size());
-  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(tag.data()), tag.size());
-  ++count_;
-  return tag;
+  return tag_of(key_, count_++, header, body);
 }
 
 bool FrameTags::accepts(std::span<const std::byte> header, std::span<const std::byte> body,

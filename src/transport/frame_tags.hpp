@@ -20,6 +20,12 @@ struct FrameKeys {
 using FrameTag = std::array<std::byte, 16>;
 using HeaderTag = std::array<std::byte, 8>;
 
+/// Keyed BLAKE2b of the number of a frame, its header and its body. Such tags need no nonce, as one
+/// of Poly1305 would, where a repeated nonce would reveal the key.
+[[nodiscard]] FrameTag tag_of(const FrameKey& key, std::uint64_t number,
+                              std::span<const std::byte> header,
+                              std::span<const std::byte> body = {});
+
 /// The tags of one direction of a connection, in order. Both sides count the frames, so the number
 /// of a frame is not sent: a frame that is lost, repeated or moved has a wrong tag, as has one with
 /// altered bytes.
