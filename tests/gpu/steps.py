@@ -196,7 +196,7 @@ class Maker:
                 self.alone("nccl-plan", "bench-nccl-cost", "--plan", keeps_output=True),
                 self.alone("step", "bench-gpu-step", "--device", "cpu", "--model", "tiny",
                            "--batch-size", "2", "--steps", "2", "--rounds", "2", "--kinds",
-                           "plain,kolo,graph,split,captured", environment=ALONE, keeps_output=True,
+                           "plain,kolo,late,graph,split,captured", environment=ALONE, keeps_output=True,
                            patterns=["measured step-2-f32-captured-over-graph "]),
                 self.ranks("host", 2, "bench-gpu-host_doubles", "--passes", "2", "10x1KB", "2x64KB",
                            keeps_output=True, patterns=["measured host-2-10x1KB-done "]),
@@ -208,7 +208,7 @@ class Maker:
         torch = self.with_torch()
         environment = {**torch.libraries, **LOGGED, **ALONE, "KOLO_GPU_OPERATIONS": "nccl"}
         commands = []
-        for name, batch, dtype, kinds in (("32-f32", 32, "f32", "plain,kolo,graph,split"),
+        for name, batch, dtype, kinds in (("32-f32", 32, "f32", "plain,kolo,late,graph,split"),
                                           ("128-f32", 128, "f32", "plain,kolo"),
                                           ("32-bf16", 32, "bf16", "plain,kolo"),
                                           ("captured", 32, "f32", "graph,captured")):

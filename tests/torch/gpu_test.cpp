@@ -350,8 +350,10 @@ TEST_P(ManyGradients, TravelInFewBatches) {
     barrier();
     const std::uint64_t batches = statistics().batches;
     run_backward([&] {
+      const int queries = count("cudaEventQuery");
       for (const Tensor& parameter : parameters_) accumulate(parameter, 1.0);
       EXPECT_EQ(count("cudaEventRecord") - marks, 2) << "the GPU reduces while backward computes";
+      EXPECT_EQ(count("cudaEventQuery") - queries, 0);
     });
     EXPECT_LE(statistics().batches - batches, 4);
     EXPECT_LE(count("cudaEventRecord") - marks, 6) << "of batches, if this thread drives";

@@ -65,6 +65,45 @@ def frame_tags(data):
                      for row in data["frame_tags"]], ["---:"] * 6)
 
 
+def gpu_card(data):
+    found = {row["name"]: (float(row["value"]), row["unit"]) for row in data["gpu_card"]}
+
+    def show(name):
+        value, unit = found[name]
+        if unit == "us" and value >= 1000:
+            value, unit = value / 1000, "ms"
+        return f"{value:.4g} {unit}" if unit == "GB/s" else f"{value:.3g} {unit.replace('us', 'µs')}"
+
+    def step(name, what):
+        return [f"a training step of ResNet-50, {what}", show(f"step-{name}-kolo"),
+                f"{show(f'step-{name}-plain')}: LibTorch alone"
+                f" ({found[f'step-{name}-kolo-over-plain'][0]:+.1f} %, DDP over PyTorch alone "
+                f"{found[f'ddp-{name}-ddp-over-plain'][0]:+.1f} %)"]
+
+    def alone(size, what):
+        return [f"an allreduce of {what}, one rank", show(f"nccl-1-kolo-{size}"),
+                f"{show(f'nccl-1-bare-{size}')}: NCCL alone"]
+
+    def shared(size, what):
+        return [f"the same of {what}: until it is done", show(f"nccl-2-kolo-{size}-in-queue"),
+                f"{show(f'nccl-2-blocking-{size}-in-queue')}; in a symmetric window "
+                f"{show(f'nccl-2-window-{size}-in-queue')}"]
+
+    return markdown(["work on that card", "Kolo", "beside it, in the same run"], [
+        step("128-f32", "batch 128 in `f32`"), step("32-f32", "batch 32 in `f32`"), step("32-bf16", "batch 32 in `bf16`"),
+        ["the same, batch 32 in `f32`, with all but the reduction in CUDA graphs", show("step-32-f32-split"),
+         f"{show('step-32-f32-graph')}: without reduction ({found['step-32-f32-split-over-graph'][0]:+.1f} %)"],
+        ["packing 100 MB", show("pack-100MB"), f"{show('copy-100MB')}: a copy"],
+        ["packing the 161 gradients of ResNet-50", show("pack-resnet50"), f"{show('copy-resnet50')}: a copy"],
+        alone(4, "4 B"), alone(1048576, "1 MiB"), alone(100000000, "100 MB"),
+        *([f"{what}, one rank: submitting; until they are reduced",
+           f"{show(f'host-1-{name}-submitted')}; {show(f'host-1-{name}-done')}", ""]
+          for name, what in (("resnet50", "the 161 gradients of ResNet-50"), ("1000x1KB", "1000 tensors of 1 KB"))),
+        ["an NCCL call of two ranks on the card, 4 B: host time", show("nccl-2-kolo-4-host"),
+         f"{show('nccl-2-blocking-4-host')}: a blocking communicator"],
+        shared(1048576, "1 MiB"), shared(67108864, "64 MiB")], ["---", "---:", "---"])
+
+
 def start_up(data):
     return markdown(["ranks", "MPI alone", "with Kolo", "difference"],
                     [[row["ranks"], f"{row['mpi_s']} s", f"{row['kolo_s']} s", f"{float(row['more_s']) + 0:.2f} s"]
@@ -368,7 +407,7 @@ def campaigns(data):
 
 
 TABLES = {table.__name__: table for table in (
-    campaigns, one_host, cores, idle, start_up, frame_tags, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
+    campaigns, one_host, cores, idle, start_up, gpu_card, frame_tags, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
