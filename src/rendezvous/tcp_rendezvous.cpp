@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -21,6 +22,7 @@ using std::chrono::steady_clock;
 
 // The connection counts as lost after this time without a sign of life from the server's host.
 constexpr std::chrono::seconds server_silence{30};
+constexpr std::chrono::milliseconds between_calls{20};  // of a server that has hung up
 
 [[nodiscard]] std::string text_in(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -79,19 +81,12 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     : options_(options),
       connection_(
           transport::connect_to(options.server, options.connect_timeout, options.while_connecting)),
-      introduction_(options.secret,
-                    {.role = Role::process,
-                     .process = options.process,
-                     .host = transport::host_name(),
-                     .machine = transport::machine_name(),
-                     .pid = ::getpid(),
-                     .wanted_rank = options.wanted_rank,
-                     .version = options.version},
-                    to_string(options.server)) {
-  transport::tune(connection_.descriptor(), server_silence);
-  introduction_.begin(connection_);
+      introduction_(make_introduction()) {
+  introduce();
   const auto until = steady_clock::now() + options_.connect_timeout;
+  std::optional<steady_clock::time_point> call_until;
   while (!welcome_ || refusal_) {
+    if (lost_ && !welcome_ && call_again(call_until)) continue;
     throw_if_over();
     if (steady_clock::now() >= until)
       throw BackendError(
@@ -99,6 +94,38 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     wait_on(connection_, until - steady_clock::now());
     receive();
   }
+}
+
+Introduction TcpRendezvous::make_introduction() const {
+  return {options_.secret,
+          {.role = Role::process,
+           .process = options_.process,
+           .host = transport::host_name(),
+           .machine = transport::machine_name(),
+           .pid = ::getpid(),
+           .wanted_rank = options_.wanted_rank,
+           .version = options_.version},
+          to_string(options_.server)};
+}
+
+void TcpRendezvous::introduce() {
+  transport::tune(connection_.descriptor(), server_silence);
+  introduction_.begin(connection_);
+}
+
+/// Calls a server that has hung up before its welcome. `until`: set at the first time, from when on
+/// it is called for a limited time. False if that has passed.
+bool TcpRendezvous::call_again(std::optional<steady_clock::time_point>& until) {
+  if (!until) until = steady_clock::now() + options_.call_again_for;
+  const auto left = *until - steady_clock::now();
+  if (left <= 0s) return false;
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, between_calls));
+  connection_ = MessageStream(transport::connect_to(options_.server, left, options_.while_connecting));
+  introduction_ = make_introduction();
+  refusal_.reset();
+  lost_ = false;
+  introduce();
+  return true;
 }
 
 const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {
@@ -219,7 +246,8 @@ void TcpRendezvous::receive() {
     take(message);
     return true;
   });
-  if (connection_.closed() && !refusal_ && !end_)
+  lost_ = connection_.closed() && !refusal_ && !end_;
+  if (lost_)
     refusal_ = fmt::format("the rendezvous server at {} is gone: {}", to_string(options_.server),
                            connection_.reason());
 }
@@ -231,9 +259,9 @@ void TcpRendezvous::take(const Message& message) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
     welcome_ = true;
-    if (users_.is_foreign(connection_.descriptor()))
+    if (is_foreign(users_.at_other_end_of(connection_.descriptor()), options_.secret != Secret{}))
       refusal_ =
-          fmt::format("the server at {} belongs to another user of this host; use another port",
+          fmt::format("the server at {} belongs to another user of this host, or hides its user; use another port",
                       to_string(options_.server));
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;

@@ -27,6 +27,8 @@ struct ClientOptions {
   std::string version{};  // Kolo's version
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
   std::function<void()> while_connecting{};  // called between attempts
+  // A server under a flood of strangers may take this process for one and hang up: it calls again.
+  std::chrono::nanoseconds call_again_for = std::chrono::seconds(10);
   // Longer than the timeouts of the server, so that the server reports the late ranks first.
   std::chrono::nanoseconds call_timeout = std::chrono::seconds(1200);
 };
@@ -104,6 +106,9 @@ class TcpRendezvous : public Rendezvous {
   void fail(const std::string& reason);
 
  private:
+  [[nodiscard]] Introduction make_introduction() const;
+  void introduce();
+  [[nodiscard]] bool call_again(std::optional<std::chrono::steady_clock::time_point>& until);
   void wait_for(const std::function<bool()>& what, const char* doing);
   void receive();
   void take(const Message& message);
@@ -115,6 +120,7 @@ class TcpRendezvous : public Rendezvous {
   MessageStream connection_;
   Introduction introduction_;
   bool welcome_ = false;
+  bool lost_ = false;  // the connection is closed, and the server has not said why
   bool elastic_ = false;
   ProcessId process_ = 0;
   Roster roster_{};

@@ -66,9 +66,9 @@ bool PeerConnector::step(nanoseconds timeout) {
     if (!call.done && now >= call.next_at) call_next(call, now);
   if (complete()) return true;
   wait(timeout);
+  answer_all();  // before others are accepted, who may take the places of those who have just spoken
   accept_all();
-  for (Attempt& attempt : answered_) answer(attempt);
-  answered_.remove_if([](const Attempt& attempt) { return attempt.over; });
+  answer_all();
   for (Call& call : calls_) {
     for (Attempt& attempt : call.attempts)
       if (!call.done && !attempt.over) advance(call, attempt);
@@ -111,11 +111,28 @@ void PeerConnector::accept_all() {
   }
 }
 
-/// Drops the oldest connection whose caller has not said who it is, or the oldest of all.
+/// Drops the oldest connection of the callers who have not said who they are; or, if these are few,
+/// of those who claim the rank that most claim. Anyone can claim a rank, so whoever fills the places
+/// with connections of one kind closes his own.
 void PeerConnector::drop_stranger() {
-  const auto silent = std::ranges::find_if(
-      answered_, [](const Attempt& attempt) { return attempt.handshake->peer() < 0; });
-  answered_.erase(silent == answered_.end() ? answered_.begin() : silent);
+  std::size_t silent = 0;
+  std::map<int, std::size_t> claims;
+  for (const Attempt& attempt : answered_) {
+    const int rank = attempt.handshake->peer();
+    rank < 0 ? ++silent : ++claims[rank];
+  }
+  const auto most = std::ranges::max_element(claims, {}, [](const auto& one) { return one.second; });
+  const bool claims_differ = most == claims.end() || most->second == 1;
+  const bool are_silent = silent > 0 && (2 * silent >= answered_.size() || claims_differ);
+  answered_.erase(std::ranges::find_if(answered_, [&](const Attempt& attempt) {
+    const int rank = attempt.handshake->peer();
+    return are_silent ? rank < 0 : rank == most->first;
+  }));
+}
+
+void PeerConnector::answer_all() {
+  for (Attempt& attempt : answered_) answer(attempt);
+  answered_.remove_if([](const Attempt& attempt) { return attempt.over; });
 }
 
 void PeerConnector::answer(Attempt& attempt) {

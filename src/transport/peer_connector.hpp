@@ -102,6 +102,7 @@ class PeerConnector {
   void wait(std::chrono::nanoseconds timeout);
   void accept_all();
   void drop_stranger();
+  void answer_all();
   void answer(Attempt& attempt);
   void call_next(Call& call, TimePoint now);
   void connected(Call& call, Attempt& attempt);

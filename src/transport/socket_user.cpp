@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/socket_user.hpp"
 
+#include <ifaddrs.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
-#include <netinet/in.h>
+#include <net/if.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 namespace kolo::internal::transport {
-namespace {
 
-struct Request {
+struct SocketRequest {
   nlmsghdr header;
   inet_diag_req_v2 body;
 };
+
+namespace {
+
+// Addresses come and go. To list them for each of many strangers would take long.
+constexpr std::chrono::seconds list_again{1};
 
 /// Writes an address and a port as a request has them. False for other address families.
 bool write_end(const sockaddr_storage& address, __be32* words, __be16& port) {
@@ -35,9 +41,27 @@ bool write_end(const sockaddr_storage& address, __be32* words, __be16& port) {
   return true;
 }
 
-/// A request for the socket at the other end; its family is 0 if there can be none.
-Request request_for_peer_of(int socket) {
-  Request request{};
+/// An IPv4 address as ::ffff:a.b.c.d; empty for other address families.
+std::optional<in6_addr> as_ipv6(const sockaddr& address) {
+  in6_addr words{};
+  if (address.sa_family == AF_INET) {
+    words.s6_addr[10] = words.s6_addr[11] = 0xff;
+    std::memcpy(&words.s6_addr[12], &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+    return words;
+  }
+  if (address.sa_family != AF_INET6) return std::nullopt;
+  return reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+}
+
+bool is_loopback(const in6_addr& address) {
+  return IN6_IS_ADDR_LOOPBACK(&address) ||
+         (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+}
+
+/// A request for the socket at the other end, whose address is `peer`. Its family is 0 if there can
+/// be none.
+SocketRequest request_for_peer_of(int socket, sockaddr_storage& peer) {
+  SocketRequest request{};
   request.header.nlmsg_len = sizeof request;
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   request.header.nlmsg_flags = NLM_F_REQUEST;
@@ -45,7 +69,6 @@ Request request_for_peer_of(int socket) {
   request.body.idiag_states = ~0U;
   request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   sockaddr_storage own{};
-  sockaddr_storage peer{};
   socklen_t own_length = sizeof own;
   socklen_t peer_length = sizeof peer;
   inet_diag_sockid& id = request.body.id;
@@ -56,40 +79,96 @@ Request request_for_peer_of(int socket) {
   return request;
 }
 
+/// The network devices of this namespace; none if no descriptor is left to ask.
+std::vector<unsigned> devices() {
+  std::vector<unsigned> indices;
+  struct if_nameindex* const names = ::if_nameindex();
+  for (const struct if_nameindex* name = names; name != nullptr && name->if_index != 0; ++name)
+    indices.push_back(name->if_index);
+  if (names != nullptr) ::if_freenameindex(names);
+  return indices;
+}
+
 }  // namespace
 
-SocketUsers::SocketUsers() { open(); }
+SocketUsers::SocketUsers() {
+  open();
+  list_own_addresses();
+}
 
 void SocketUsers::open() {
   kernel_ = node::FileDescriptor(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
 }
 
-std::optional<uid_t> SocketUsers::at_other_end_of(int socket) {
-  Request request = request_for_peer_of(socket);
-  if (request.body.sdiag_family == 0) return std::nullopt;
+/// Keeps the earlier list if no descriptor is left.
+void SocketUsers::list_own_addresses() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return;
+  own_addresses_.clear();
+  listed_at_ = std::chrono::steady_clock::now();
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
+    if (one->ifa_addr != nullptr)
+      if (const auto address = as_ipv6(*one->ifa_addr)) own_addresses_.push_back(*address);
+  ::freeifaddrs(all);
+}
+
+bool SocketUsers::is_own(const sockaddr_storage& address) {
+  if (std::chrono::steady_clock::now() - listed_at_ > list_again) list_own_addresses();
+  const auto wanted = as_ipv6(reinterpret_cast<const sockaddr&>(address));
+  return wanted && (is_loopback(*wanted) ||
+                    std::ranges::any_of(own_addresses_, [&](const in6_addr& own) {
+                      return std::memcmp(&own, &*wanted, sizeof own) == 0;
+                    }));
+}
+
+std::optional<SocketUsers::Found> SocketUsers::ask(SocketRequest& request) {
   if (!kernel_.valid()) open();
   request.header.nlmsg_seq = ++requests_;
   if (::send(kernel_.get(), &request, sizeof request, 0) < 0) return std::nullopt;
   // The kernel has answered before `send` returns. Earlier answers may be left.
   nlmsghdr header{};
-  inet_diag_msg found{};
+  alignas(nlmsghdr) std::array<char, 4096> answer{};
+  ssize_t bytes = 0;
   do {
-    alignas(nlmsghdr) std::array<char, 4096> answer{};
-    const ssize_t bytes = ::recv(kernel_.get(), answer.data(), answer.size(), MSG_DONTWAIT);
-    if (bytes < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found)) return std::nullopt;
+    bytes = ::recv(kernel_.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    if (bytes < static_cast<ssize_t>(sizeof header)) return std::nullopt;
     std::memcpy(&header, answer.data(), sizeof header);
-    std::memcpy(&found, answer.data() + NLMSG_HDRLEN, sizeof found);
   } while (header.nlmsg_seq != requests_);
+  const auto read = [&](auto& message) {
+    if (bytes < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof message)) return false;
+    std::memcpy(&message, answer.data() + NLMSG_HDRLEN, sizeof message);
+    return true;
+  };
+  nlmsgerr error{};
+  inet_diag_msg found{};
+  if (header.nlmsg_type == NLMSG_ERROR && read(error) && error.error == -ENOENT) return Found{};
+  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || !read(found)) return std::nullopt;
   // If no connection matches, the kernel answers with a socket that listens at the port.
-  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || found.idiag_state == TCP_LISTEN ||
-      found.idiag_inode == 0)
-    return std::nullopt;
-  return found.idiag_uid;
+  const bool is_held = found.idiag_state != TCP_LISTEN && found.idiag_inode != 0;
+  return Found{is_held, found.idiag_uid};
 }
 
-bool SocketUsers::is_foreign(int socket) {
-  const std::optional<uid_t> user = at_other_end_of(socket);
-  return user && *user != ::geteuid();
+OtherEnd SocketUsers::at_other_end_of(int socket) {
+  sockaddr_storage peer{};
+  SocketRequest request = request_for_peer_of(socket, peer);
+  if (request.body.sdiag_family == 0) return OtherEnd::unknown;
+  std::optional<Found> found = ask(request);
+  if (found && !found->is_held) {
+    if (!is_own(peer)) return OtherEnd::elsewhere;
+    // A socket that is bound to a device is found only with that device, and any user may bind one.
+    for (const unsigned device : devices()) {
+      request.body.id.idiag_if = device;
+      found = ask(request);
+      if (!found || found->is_held) break;
+    }
+  }
+  if (!found) return OtherEnd::unknown;
+  if (!found->is_held) return OtherEnd::hidden;
+  return found->user == ::geteuid() ? OtherEnd::same_user : OtherEnd::other_user;
+}
+
+bool is_foreign(OtherEnd end, bool has_secret) {
+  return end == OtherEnd::other_user || (end == OtherEnd::hidden && !has_secret);
 }
 
 }  // namespace kolo::internal::transport

@@ -95,12 +95,45 @@ class AdmissionTest : public testing::Test {
     return ranks;
   }
 
+  /// Opens a connection that sends the first step of a handshake, which needs no secret, or nothing.
+  /// Returns the connection that is closed for it, or 0.
+  Link add_stranger(bool speaks) {
+    server_->on_open(++last_, "elsewhere", now_);
+    if (speaks) server_->on_message(last_, HandshakeStep{make_client({}).begin()}, now_);
+    Link closed = 0;
+    for (const Action& action : server_->take())
+      if (const auto* close = std::get_if<Close>(&action)) closed = close->link;
+    return closed;
+  }
+
   std::optional<Server> server_;
   Time now_{};
   Link last_ = 0;
   int np_ = 0;
   std::string notes_;
 };
+
+// Whoever fills the table with connections of one kind closes his own.
+TEST_F(AdmissionTest, StrangersOfOneKindDoNotTakeThePlacesOfTheOther) {
+  begin(false, 1);
+  constexpr int most = 256;
+  for (int i = 0; i < most + 100; ++i) static_cast<void>(add_stranger(/*speaks=*/true));
+  // A rank connects. It has not said hello yet when others come, of both kinds.
+  static_cast<void>(add_stranger(/*speaks=*/false));
+  const Link rank = last_;
+  std::vector<Link> closed;
+  for (int i = 0; i < most / 4; ++i) {
+    closed.push_back(add_stranger(/*speaks=*/false));
+    closed.push_back(add_stranger(/*speaks=*/true));
+  }
+  EXPECT_THAT(closed, testing::Not(testing::Contains(rank)));
+  EXPECT_THAT(closed, testing::Not(testing::Contains(0U))) << "the table is full";
+  // It begins its handshake, and silent ones come.
+  server_->on_message(rank, HandshakeStep{make_client({}).begin()}, now_);
+  closed.clear();
+  for (int i = 0; i < 2 * most; ++i) closed.push_back(add_stranger(/*speaks=*/false));
+  EXPECT_THAT(closed, testing::Not(testing::Contains(rank)));
+}
 
 TEST_F(AdmissionTest, AJobThatHasBegunTakesNoSecondAgentOfAMachine) {
   begin(false, 2);

@@ -68,7 +68,8 @@ bool trusts(const std::function<Bytes(const Bytes&)>& answer, bool& has_proved) 
     const TcpRendezvous client({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
                                 .secret = make_secret(),
                                 .version = "1",
-                                .connect_timeout = 20s});
+                                .connect_timeout = 20s,
+                                .call_again_for = 0s});
   } catch (const BackendError&) {
     trusted = false;
   }
@@ -115,6 +116,7 @@ std::string error_with(const std::function<void(MessageStream&)>& serve) {
                           .secret = make_secret(),
                           .version = "1",
                           .connect_timeout = 20s,
+                          .call_again_for = 0s,
                           .call_timeout = 20s});
     client.join();
   } catch (const std::exception& error) {
@@ -122,6 +124,31 @@ std::string error_with(const std::function<void(MessageStream&)>& serve) {
   }
   server.join();
   return what;
+}
+
+// A server that is flooded by strangers drops those who have not proved anything yet.
+TEST(TcpRendezvousClient, CallsAServerAgainThatHangsUpBeforeItsWelcome) {
+  const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
+  std::thread server([&] {
+    { const MessageStream dropped_at_once = accept_client(listener); }
+    {
+      MessageStream dropped = accept_client(listener);
+      static_cast<void>(receive<HandshakeStep>(dropped));
+    }
+    {
+      MessageStream dropped_after_its_hello = accept_client(listener);
+      static_cast<void>(admit(dropped_after_its_hello));
+    }
+    MessageStream client = accept_client(listener);
+    static_cast<void>(admit(client));
+    client.send(Welcome{1s, 7, false});
+    client.write();
+  });
+  EXPECT_NO_THROW(TcpRendezvous({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
+                                 .secret = make_secret(),
+                                 .version = "1",
+                                 .connect_timeout = 20s}));
+  server.join();
 }
 
 TEST(TcpRendezvousClient, IsNotEndedByWhoHasProvedNothing) {

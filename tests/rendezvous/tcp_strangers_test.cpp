@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
@@ -129,11 +130,19 @@ TEST_F(TcpRendezvousTest, ManyRefusedStrangersTakeFewDescriptors) {
   serving.join();
 }
 
-TEST_F(TcpRendezvousTest, AnotherUserOfTheHostIsRefused) {
+/// Set in a process whose sockets are to be bound to the loopback device, which hides them from
+/// whoever asks the kernel without naming the device.
+bool binds_to_device = false;
+
+class AnotherUser : public TcpRendezvousTest, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(BoundToADevice, AnotherUser, testing::Bool());
+
+TEST_P(AnotherUser, IsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   begin(1, 60s);
   const pid_t stranger = ::fork();
   if (stranger == 0) {
+    binds_to_device = GetParam();
     int status = ::setgid(65534) == 0 && ::setuid(65534) == 0 ? 1 : 2;
     try {
       const TcpRendezvous rendezvous(client_);
@@ -149,6 +158,7 @@ TEST_F(TcpRendezvousTest, AnotherUserOfTheHostIsRefused) {
   EXPECT_EQ(how, 0);
   server_->stop();
   serving.join();
+  EXPECT_THAT(notes_, HasSubstr("it belongs to another user of this host"));
 }
 
 TEST_F(TcpRendezvousTest, AStrangerDoesNotDelayTheEndOfTheJob) {
@@ -309,7 +319,15 @@ TEST_F(TcpRendezvousTest, ARelayLearnsNoSecretAndCannotEndTheJob) {
 }  // namespace
 }  // namespace kolo::internal::rendezvous
 
-/// Takes the place of that of the C library.
+// They take the places of those of the C library.
+
+extern "C" int socket(int family, int type, int protocol) noexcept {
+  const auto made = static_cast<int>(::syscall(SYS_socket, family, type, protocol));
+  if (kolo::internal::rendezvous::binds_to_device && (family == AF_INET || family == AF_INET6))
+    static_cast<void>(::setsockopt(made, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3));
+  return made;
+}
+
 extern "C" ssize_t recv(int socket, void* buffer, std::size_t bytes, int flags) {
   ++kolo::internal::rendezvous::receives;
   return ::recvfrom(socket, buffer, bytes, flags, nullptr, nullptr);

@@ -140,6 +140,51 @@ TEST(PeerConnector, ACallerThatWasDroppedCallsAgain) {
   EXPECT_TRUE(meet({&called, &caller}));
 }
 
+// Strangers who claim to be a rank do not take all places, so that a caller has time to say who it
+// is, however many silent ones come after it.
+TEST(PeerConnector, WhoHasJustCalledIsNotDroppedForSilentStrangersAmongFalseRanks) {
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  PeerConnector called(0, make_secret(2), listeners, {{1, "b"}, {2, "b"}}, {});
+  const Parties claimed{.kind = Parties::Kind::control, .caller = 1, .callee = 0, .at = door};
+  const Handshake::Bytes hello =
+      Handshake(Handshake::Side::caller, make_secret(3), claimed).begin();
+  std::vector<node::FileDescriptor> strangers;
+  const auto let_in = [&](int count, bool speak) {
+    for (int i = 0; i < count; ++i) {
+      strangers.push_back(call(door));
+      if (speak) {
+        ASSERT_EQ(::send(strangers.back().get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(hello.size()));
+      }
+      EXPECT_FALSE(called.step(0ms));
+    }
+  };
+  let_in(300, /*speak=*/true);
+  const node::FileDescriptor caller = call(door);
+  EXPECT_FALSE(called.step(1s));
+  let_in(100, /*speak=*/false);
+  Handshake handshake(Handshake::Side::caller, make_secret(2),
+                      {.kind = Parties::Kind::control, .caller = 2, .callee = 0, .at = door});
+  const auto say_bytes = [&](const Handshake::Bytes& bytes) {
+    EXPECT_EQ(::send(caller.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    EXPECT_FALSE(called.step(1s)) << "rank 1 has not called";
+  };
+  const auto answer = [&] {
+    Handshake::Bytes received(handshake.awaited_bytes());
+    EXPECT_EQ(::recv(caller.get(), received.data(), received.size(), MSG_DONTWAIT),
+              static_cast<ssize_t>(received.size()));
+    return handshake.answer(received);
+  };
+  say_bytes(handshake.begin());
+  const auto proof = answer();
+  ASSERT_TRUE(proof);
+  let_in(300, /*speak=*/true);
+  say_bytes(*proof);
+  EXPECT_TRUE(answer() && handshake.is_complete());
+}
+
 TEST(PeerConnector, AsManyCallersAsThereAreRanksAreAllAnswered) {
   constexpr int ranks = 300;
   const Listeners listeners({loopback()});

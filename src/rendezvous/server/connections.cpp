@@ -10,15 +10,20 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The oldest stranger that has sent nothing, or the oldest stranger if all have begun a handshake.
-/// Strangers in a handshake are spared because the ranks of a large job all connect and begin at
-/// the same time.
+/// The oldest stranger of those who have sent nothing, or of those who have begun a handshake if they
+/// are too many. Anyone can begin one, but the ranks of a large job all begin at the same time. So
+/// whoever fills the table with strangers of one kind closes his own connections.
 std::optional<Link> Connections::next_evicted() const {
-  if (strangers_.size() < options_.max_strangers + static_cast<std::size_t>(options_.max_np))
-    return std::nullopt;
+  const auto ranks = static_cast<std::size_t>(options_.max_np);
+  if (strangers_.size() < options_.max_strangers + ranks) return std::nullopt;
+  const auto in_handshake = [&](const auto& entry) {
+    return peers_.at(entry.first).handshake.has_value();
+  };
+  const auto begun = static_cast<std::size_t>(std::ranges::count_if(strangers_, in_handshake));
+  const bool are_too_many = begun > options_.max_strangers / 2 + ranks;
   return std::ranges::min_element(strangers_, {},
                                   [&](const auto& entry) {
-                                    return std::tuple(peers_.at(entry.first).handshake.has_value(),
+                                    return std::tuple(in_handshake(entry) != are_too_many,
                                                       entry.second, entry.first);
                                   })
       ->first;

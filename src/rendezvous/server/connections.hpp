@@ -68,7 +68,7 @@ class Connections {
   [[nodiscard]] const Peer* find(Link link) const;
   /// Refuses a stranger that belongs to another user of the server's host.
   void refuse_user(Link link, Time now) {
-    refuse(link, "it belongs to another user of this host", now);
+    refuse(link, "it belongs to another user of this host, or hides its user", now);
   }
 
   /// Handles a stranger's message. Returns the message if it is the hello of a stranger that has

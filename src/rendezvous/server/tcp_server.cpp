@@ -39,6 +39,11 @@ constexpr Link no_client = 0;
 // The delay before the next attempt to accept a connection if no descriptors are left.
 constexpr int retry_ms = 100;
 
+constexpr const char* cannot_know_users =
+    "the kernel does not say which users hold connections, and this job has no secret, so other users "
+    "of this host could join it; to prevent this, set KOLO_RENDEZVOUS_SECRET to the same 64 hex "
+    "digits on all processes";
+
 void signal_event(int event) {
   const std::uint64_t one = 1;
   static_cast<void>(::write(event, &one, sizeof one));
@@ -65,6 +70,7 @@ TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at
       write_note_(std::move(write_note)),
       listeners_(transport::listen_at(at)),
       port_(transport::address_of(listeners_.front().get()).port),
+      has_secret_(options.secret != Secret{}),
       wake_(node::new_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       events_(node::new_descriptor(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
   not_inherited_.emplace_back(events_.get());
@@ -207,13 +213,15 @@ bool TcpServer::accept_from(int listener) {
     transport::tune(socket.get(), silence_);
     const std::string from = transport::peer_name(socket.get());
     const Link link = ++last_link_;
-    const bool is_foreign = users_.is_foreign(socket.get());
+    const transport::OtherEnd end = users_.at_other_end_of(socket.get());
+    if (end == transport::OtherEnd::unknown && !has_secret_ && !std::exchange(said_unknown_, true))
+      write_note_(LogLevel::warning, cannot_know_users);
     if (!control(events_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN, link)) continue;
     clients_.emplace(link, Client{.connection = MessageStream(std::move(socket), max_handshake)});
     // Read the messages of the connection that is to be closed, since its proof may have arrived.
     if (const auto evicted = server_.next_evicted()) serve(*evicted);
     server_.on_open(link, from, now());
-    if (is_foreign) server_.on_other_user(link, now());
+    if (is_foreign(end, has_secret_)) server_.on_other_user(link, now());
     carry_out();
   }
   return true;

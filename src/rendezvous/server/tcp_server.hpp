@@ -91,6 +91,7 @@ class TcpServer {
   std::vector<node::NotInherited> not_inherited_{};  // the listeners, in forked children
   std::uint16_t port_;
   transport::SocketUsers users_{};
+  bool has_secret_;
   node::FileDescriptor wake_;    // readable if there are calls, or the server is to stop
   node::FileDescriptor events_;  // an epoll descriptor of `wake_`, the listeners and the clients
   std::mutex mutex_{};
@@ -109,6 +110,7 @@ class TcpServer {
   bool accepts_ = true;
   bool watches_listeners_ = true;
   bool said_full_ = false;
+  bool said_unknown_ = false;
 };
 
 }  // namespace kolo::internal::rendezvous
