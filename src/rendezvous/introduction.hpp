@@ -50,7 +50,7 @@ class Introduction {
                                   : fmt::format(
                                         "the server at {} has not proved that it knows this job's "
                                         "secret, and says: {}",
-                                        server_, claim->reason);
+                                        server_, printable(claim->reason));
       problem_ += "; check the host, port and secret";
     }
     return false;
@@ -60,6 +60,15 @@ class Introduction {
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:
+  /// The text of somebody who has proved nothing, without anything that a terminal would execute.
+  [[nodiscard]] static std::string printable(const std::string& text) {
+    constexpr std::size_t most = 200;
+    std::string shown = text.substr(0, most);
+    for (char& one : shown)
+      if (one < ' ' || one > '~') one = '?';
+    return shown;
+  }
+
   transport::Handshake handshake_;
   Hello hello_;
   std::string server_;

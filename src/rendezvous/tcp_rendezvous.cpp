@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -22,6 +23,8 @@ using std::chrono::steady_clock;
 
 // The connection counts as lost after this time without a sign of life from the server's host.
 constexpr std::chrono::seconds server_silence{30};
+// Of 32 random bytes, fewer than so many are different in less than one of 10^9 draws.
+constexpr std::size_t min_different_bytes = 20;
 constexpr std::chrono::milliseconds between_calls{20};  // of a server that has hung up
 
 [[nodiscard]] std::string text_in(const char* variable) {
@@ -56,10 +59,12 @@ Secret secret_from_hex(const std::string& text) {
                                       text.size(), 2 * secret.size()));
   for (std::size_t i = 0; i < secret.size(); ++i)
     secret[i] = static_cast<std::byte>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  if (std::ranges::count(secret, secret.front()) == static_cast<std::ptrdiff_t>(secret.size()))
+  const std::set<std::byte> different(secret.begin(), secret.end());
+  if (different.size() < min_different_bytes)
     throw InvalidArgument(
-        "all bytes of the secret are the same, so anyone can guess it; draw one with `head -c 32 "
-        "/dev/urandom | od -An -tx1 | tr -d ' \\n'`");
+        fmt::format("the secret has only {} different byte values, so it can be guessed; draw one with "
+                    "`head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n'`",
+                    different.size()));
   return secret;
 }
 

@@ -90,6 +90,7 @@ std::string said(const std::vector<Message>& messages, bool goodbye) {
 bool run(Bytes bytes) {
   const Heard heard = hear(bytes);
   if (heard.error) return false;
+  if (bytes.size() > most) return true;  // it does not fit into a connection at once
   const Heard again = hear(as_input(said(heard.messages, heard.goodbye)));
   require(!again.error && again.messages == heard.messages && again.goodbye == heard.goodbye,
           "messages are others when they are sent and read again");

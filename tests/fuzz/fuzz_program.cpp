@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One target under libFuzzer, named by KOLO_FUZZ_TARGET. At exit, the program prints the number of
-// inputs that the decoder accepted. With KOLO_FUZZ_SEEDS=DIRECTORY it writes the seeds of all
-// targets to DIRECTORY/<target>/<name> instead, and ends.
+// inputs that the decoder accepted. KOLO_FUZZ_MAX_BYTES lets it try longer inputs than those from
+// which it learns more. With KOLO_FUZZ_SEEDS=DIRECTORY it writes the seeds of all targets to
+// DIRECTORY/<target>/<name> instead, and ends.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const kolo::internal::fuzz::Target* target = nullptr;
+std::size_t max_bytes = 0;
 unsigned long long tried = 0;
 unsigned long long accepted = 0;
 
@@ -58,12 +61,15 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     std::fputc('\n', stderr);
     std::exit(EXIT_FAILURE);
   }
+  max_bytes = target->max_bytes;
+  if (const char* const most = std::getenv("KOLO_FUZZ_MAX_BYTES"))
+    max_bytes = std::max<std::size_t>(max_bytes, std::strtoul(most, nullptr, 10));
   std::atexit(print_accepted);
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size > target->max_bytes) return -1;
+  if (size > max_bytes) return -1;
   ++tried;
   if (target->run({data, size})) ++accepted;
   return 0;

@@ -34,9 +34,10 @@ declare -A executions accepted busy
 for target in "${targets[@]}"; do executions[$target]=0 accepted[$target]=0 busy[$target]=0; done
 findings=0
 
-# One turn of a target. Every third turn tries inputs of up to 1 MiB from the beginning. libFuzzer writes to the first of the corpora that it is given.
+# One turn of a target. Every third turn tries inputs of up to 1 MiB from the beginning, longer than
+# those from which a decoder learns more. libFuzzer writes to the first of the corpora that it is given.
 take_turn() {
-  local target=$1 log status=0 begin=$SECONDS
+  local target=$1 log status=0 begin=$SECONDS most=0
   mkdir -p "$work/corpus/$target" "$work/findings"
   log=$work/$target.log
   local dictionary=$here/dictionaries/$target options=()
@@ -45,11 +46,14 @@ take_turn() {
     dictionary=$work/$target.dictionary
   fi
   [[ ! -e $dictionary ]] || options+=("-dict=$dictionary")
-  ((round % 3 != 0)) || options+=(-max_len=1048576 -len_control=0)
+  if ((round % 3 == 0)); then
+    most=1048576
+    options+=("-max_len=$most" -len_control=0)
+  fi
   local corpora=("$work/corpus/$target" "$work/seeds/$target")
   [[ ! -e $here/corpus/$target ]] || corpora+=("$here/corpus/$target")
   # Entropic schedules cost more than the decoders themselves do.
-  KOLO_FUZZ_TARGET=$target "$program" -entropic=0 -max_total_time="$2" -print_final_stats=1 -timeout="${KOLO_FUZZ_TIMEOUT:-10}" \
+  KOLO_FUZZ_TARGET=$target KOLO_FUZZ_MAX_BYTES=$most "$program" -entropic=0 -max_total_time="$2" -print_final_stats=1 -timeout="${KOLO_FUZZ_TIMEOUT:-10}" \
     -rss_limit_mb=2048 -reload=0 -verbosity=1 -artifact_prefix="$work/findings/$target-" \
     "${options[@]}" "${corpora[@]}" >"$log" 2>&1 || status=$?
   local done_now accepted_now

@@ -97,6 +97,7 @@ extern const Target sizes_target;
 extern const Target standing_target;
 extern const Target state_text_target;
 extern const Target status_target;
+extern const Target stranger_target;
 extern const Target tfrecord_example_target;
 extern const Target tfrecord_file_target;
 extern const Target tfrecord_images_target;

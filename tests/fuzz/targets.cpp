@@ -28,6 +28,7 @@ std::span<const Target> targets() {
                               standing_target,
                               state_text_target,
                               status_target,
+                              stranger_target,
                               tfrecord_example_target,
                               tfrecord_file_target,
                               tfrecord_images_target,

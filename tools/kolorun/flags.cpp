@@ -2,20 +2,22 @@
 #include "flags.hpp"
 
 #include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <kolo/error.hpp>
 #include <kolo/version.hpp>
 #include <numeric>
 #include <sstream>
 
 #include "base/random.hpp"
+#include "node/file_descriptor.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
 namespace kolorun {
@@ -26,9 +28,10 @@ rendezvous::Time seconds(double count) {
 }
 
 rendezvous::Secret read_secret(const std::string& path) {
+  const node::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   // Standard input and named pipes have no other readers, whatever their permissions.
-  if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
     const bool is_own = status.st_uid == ::geteuid();
     if (!is_own && status.st_uid != 0)
       throw UsageError(
@@ -42,9 +45,14 @@ rendezvous::Secret read_secret(const std::string& path) {
                       "secret into it after `chmod 600 {0}`",
                       path));
   }
-  std::ifstream file(path);
   std::string text;
-  if (!(file >> text)) throw UsageError(fmt::format("--secret-file: '{}' cannot be read", path));
+  std::array<char, 256> piece{};
+  for (ssize_t bytes = 1; bytes > 0 && text.size() < piece.size();) {
+    bytes = ::read(file.get(), piece.data(), piece.size());
+    text.append(piece.data(), static_cast<std::size_t>(std::max(bytes, ssize_t{0})));
+  }
+  std::istringstream words(text);
+  if (!(words >> text)) throw UsageError(fmt::format("--secret-file: '{}' cannot be read", path));
   try {
     return rendezvous::secret_from_hex(text);
   } catch (const kolo::Error& error) {
