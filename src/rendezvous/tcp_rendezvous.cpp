@@ -61,10 +61,10 @@ Secret secret_from_hex(const std::string& text) {
     secret[i] = static_cast<std::byte>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
   const std::set<std::byte> different(secret.begin(), secret.end());
   if (different.size() < min_different_bytes)
-    throw InvalidArgument(
-        fmt::format("the secret has only {} different byte values, so it can be guessed; draw one with "
-                    "`head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n'`",
-                    different.size()));
+    throw InvalidArgument(fmt::format(
+        "the secret has only {} different byte values, so it can be guessed; draw one with "
+        "`head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n'`",
+        different.size()));
   return secret;
 }
 
@@ -125,7 +125,8 @@ bool TcpRendezvous::call_again(std::optional<steady_clock::time_point>& until) {
   const auto left = *until - steady_clock::now();
   if (left <= 0s) return false;
   std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, between_calls));
-  connection_ = MessageStream(transport::connect_to(options_.server, left, options_.while_connecting));
+  connection_ =
+      MessageStream(transport::connect_to(options_.server, left, options_.while_connecting));
   introduction_ = make_introduction();
   refusal_.reset();
   lost_ = false;
@@ -265,9 +266,10 @@ void TcpRendezvous::take(const Message& message) {
     elastic_ = welcome->elastic;
     welcome_ = true;
     if (is_foreign(users_.at_other_end_of(connection_.descriptor()), options_.secret != Secret{}))
-      refusal_ =
-          fmt::format("the server at {} belongs to another user of this host, or hides its user; use another port",
-                      to_string(options_.server));
+      refusal_ = fmt::format(
+          "the server at {} belongs to another user of this host, or hides its user; use another "
+          "port",
+          to_string(options_.server));
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;
     const auto own = std::ranges::find(roster_.members, process_, &Member::process);

@@ -66,7 +66,8 @@ bool PeerConnector::step(nanoseconds timeout) {
     if (!call.done && now >= call.next_at) call_next(call, now);
   if (complete()) return true;
   wait(timeout);
-  answer_all();  // before others are accepted, who may take the places of those who have just spoken
+  answer_all();  // before others are accepted, who may take the places of those who have just
+                 // spoken
   accept_all();
   answer_all();
   for (Call& call : calls_) {
@@ -112,8 +113,8 @@ void PeerConnector::accept_all() {
 }
 
 /// Drops the oldest connection of the callers who have not said who they are; or, if these are few,
-/// of those who claim the rank that most claim. Anyone can claim a rank, so whoever fills the places
-/// with connections of one kind closes his own.
+/// of those who claim the rank that most claim. Anyone can claim a rank, so whoever fills the
+/// places with connections of one kind closes his own.
 void PeerConnector::drop_stranger() {
   std::size_t silent = 0;
   std::map<int, std::size_t> claims;
@@ -121,7 +122,8 @@ void PeerConnector::drop_stranger() {
     const int rank = attempt.handshake->peer();
     rank < 0 ? ++silent : ++claims[rank];
   }
-  const auto most = std::ranges::max_element(claims, {}, [](const auto& one) { return one.second; });
+  const auto most =
+      std::ranges::max_element(claims, {}, [](const auto& one) { return one.second; });
   const bool claims_differ = most == claims.end() || most->second == 1;
   const bool are_silent = silent > 0 && (2 * silent >= answered_.size() || claims_differ);
   answered_.erase(std::ranges::find_if(answered_, [&](const Attempt& attempt) {

@@ -115,10 +115,10 @@ void SocketUsers::list_own_addresses() {
 bool SocketUsers::is_own(const sockaddr_storage& address) {
   if (std::chrono::steady_clock::now() - listed_at_ > list_again) list_own_addresses();
   const auto wanted = as_ipv6(reinterpret_cast<const sockaddr&>(address));
-  return wanted && (is_loopback(*wanted) ||
-                    std::ranges::any_of(own_addresses_, [&](const in6_addr& own) {
-                      return std::memcmp(&own, &*wanted, sizeof own) == 0;
-                    }));
+  return wanted &&
+         (is_loopback(*wanted) || std::ranges::any_of(own_addresses_, [&](const in6_addr& own) {
+            return std::memcmp(&own, &*wanted, sizeof own) == 0;
+          }));
 }
 
 std::optional<SocketUsers::Found> SocketUsers::ask(SocketRequest& request) {

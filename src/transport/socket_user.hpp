@@ -26,8 +26,8 @@ enum class OtherEnd : std::uint8_t {
   unknown,    ///< this process may not ask the kernel
 };
 
-/// True if the other end must not take part in a job of this user: another user of this host holds it,
-/// or it hides who does and the job has no secret that would decide.
+/// True if the other end must not take part in a job of this user: another user of this host holds
+/// it, or it hides who does and the job has no secret that would decide.
 [[nodiscard]] bool is_foreign(OtherEnd end, bool has_secret);
 
 /// Asks the kernel, over a socket of its own that is opened once, so that a process without free

@@ -95,8 +95,8 @@ class AdmissionTest : public testing::Test {
     return ranks;
   }
 
-  /// Opens a connection that sends the first step of a handshake, which needs no secret, or nothing.
-  /// Returns the connection that is closed for it, or 0.
+  /// Opens a connection that sends the first step of a handshake, which needs no secret, or
+  /// nothing. Returns the connection that is closed for it, or 0.
   Link add_stranger(bool speaks) {
     server_->on_open(++last_, "elsewhere", now_);
     if (speaks) server_->on_message(last_, HandshakeStep{make_client({}).begin()}, now_);

@@ -148,10 +148,11 @@ TEST(TcpRendezvousClient, CallsAServerAgainThatHangsUpBeforeItsWelcome) {
       std::this_thread::yield();
     }
   });
-  EXPECT_NO_THROW(TcpRendezvous({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
-                                 .secret = make_secret(),
-                                 .version = "1",
-                                 .connect_timeout = 20s}));
+  EXPECT_NO_THROW(
+      TcpRendezvous({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
+                     .secret = make_secret(),
+                     .version = "1",
+                     .connect_timeout = 20s}));
   server.join();
 }
 
@@ -164,10 +165,11 @@ TEST(TcpRendezvousClient, IsNotEndedByWhoHasProvedNothing) {
 }
 
 TEST(TcpRendezvousClient, ReportsARefusalWithoutAProofAsAClaim) {
-  EXPECT_THAT(error_with([](MessageStream& client) {
-                client.send(Refusal{"I am full\x1b[2J", {}});
-              }),
-              testing::AllOf(HasSubstr("has not proved that it knows"), HasSubstr("I am full?[2J")));
+  EXPECT_THAT(
+      error_with([](MessageStream& client) {
+        client.send(Refusal{"I am full\x1b[2J", {}});
+      }),
+      testing::AllOf(HasSubstr("has not proved that it knows"), HasSubstr("I am full?[2J")));
 }
 
 TEST(TcpRendezvousClient, BelievesARefusalOfAServerThatHasProvedItself) {

@@ -350,14 +350,8 @@ TEST_P(ManyGradients, TravelInFewBatches) {
     barrier();
     const std::uint64_t batches = statistics().batches;
     run_backward([&] {
-      const int queries = count("cudaEventQuery");
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        accumulate(parameters_[i], 1.0);
-        // Later gradients come while the GPU has the first batch.
-        while (i == 9 && statistics().batches == batches) std::this_thread::yield();
-      }
+      for (const Tensor& parameter : parameters_) accumulate(parameter, 1.0);
       EXPECT_EQ(count("cudaEventRecord") - marks, 2) << "the GPU reduces while backward computes";
-      EXPECT_EQ(count("cudaEventQuery") - queries, 0);
     });
     EXPECT_LE(statistics().batches - batches, 4);
     EXPECT_LE(count("cudaEventRecord") - marks, 6) << "of batches, if this thread drives";

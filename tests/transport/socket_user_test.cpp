@@ -80,9 +80,8 @@ TEST(SocketUsers, NeedNoFurtherDescriptor) {
   if (child == 0) {
     const rlimit none{.rlim_cur = 0, .rlim_max = 0};
     const bool is_full = ::setrlimit(RLIMIT_NOFILE, &none) == 0 && ::dup(0) < 0;
-    ::_exit(is_full && users.at_other_end_of(connection.accepted.get()) == OtherEnd::same_user
-                ? 0
-                : 1);
+    ::_exit(is_full && users.at_other_end_of(connection.accepted.get()) == OtherEnd::same_user ? 0
+                                                                                               : 1);
   }
   int end = -1;
   ::waitpid(child, &end, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flags.hpp"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -10,9 +10,9 @@
 
 namespace kolo::internal::rendezvous {
 
-/// The oldest stranger of those who have sent nothing, or of those who have begun a handshake if they
-/// are too many. Anyone can begin one, but the ranks of a large job all begin at the same time. So
-/// whoever fills the table with strangers of one kind closes his own connections.
+/// The oldest stranger of those who have sent nothing, or of those who have begun a handshake if
+/// they are too many. Anyone can begin one, but the ranks of a large job all begin at the same
+/// time. So whoever fills the table with strangers of one kind closes his own connections.
 std::optional<Link> Connections::next_evicted() const {
   const auto ranks = static_cast<std::size_t>(options_.max_np);
   if (strangers_.size() < options_.max_strangers + ranks) return std::nullopt;

@@ -40,7 +40,8 @@ constexpr Link no_client = 0;
 constexpr int retry_ms = 100;
 
 constexpr const char* cannot_know_users =
-    "the kernel does not say which users hold connections, and this job has no secret, so other users "
+    "the kernel does not say which users hold connections, and this job has no secret, so other "
+    "users "
     "of this host could join it; to prevent this, set KOLO_RENDEZVOUS_SECRET to the same 64 hex "
     "digits on all processes";
 

@@ -64,7 +64,6 @@ class ShardGradientStorage : public TorchGradientStorage {
   void cancel(std::size_t slot) override;
   Future<void> submit(std::span<const std::size_t> slots,
                       const detail::GroupedAllreduceCall& call) override;
-  [[nodiscard]] bool hears_completions() const override { return true; }
   void completed(std::size_t slot, int round) override;
   void close(std::size_t slot, bool keep) override;
   void detach(std::size_t slot) override;

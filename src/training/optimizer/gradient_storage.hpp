@@ -56,10 +56,8 @@ class GradientStorage {
     return detail::call_async(call);
   }
   /// Called when the operation of this round of the pass no longer uses the memory that `open`
-  /// returned. Some operations end without this call. Only if `hears_completions`: to ask the GPU
-  /// after each gradient costs the host.
+  /// returned. Some operations end without this call.
   virtual void completed(std::size_t /*slot*/, int /*round*/) {}
-  [[nodiscard]] virtual bool hears_completions() const { return false; }
   /// Called when all operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}
   /// True if each step ends with an operation that has the same name as the pass summary. So the

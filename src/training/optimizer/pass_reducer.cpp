@@ -275,7 +275,6 @@ void PassReducer::submit_rest() {
 // Tells the storage which operations are done. Stops at the first that is not, because operations
 // usually complete in the order of submission.
 void PassReducer::note_completed() {
-  if (!storage_.hears_completions()) return;
   for (; completed_ < pending_.size(); ++completed_) {
     const PendingReduction& pending = pending_[completed_];
     if (pending.own || pending.chain || !pending.held.empty() || !pending.future.finished()) return;
