@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -33,6 +34,8 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "rendezvous/message_stream.hpp"
 
 namespace {
 
@@ -75,6 +78,24 @@ sockaddr_in address_of(const Target& target) {
   return address;
 }
 
+/// The beginning of a handshake with a rendezvous server, for which nobody needs a secret.
+std::string first_step() {
+  namespace rendezvous = kolo::internal::rendezvous;
+  namespace transport = kolo::internal::transport;
+  const transport::Handshake caller(transport::Handshake::Side::caller, {},
+                                    {.kind = transport::Parties::Kind::rendezvous});
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    std::exit(EXIT_FAILURE);
+  rendezvous::MessageStream near{kolo::internal::node::FileDescriptor(ends[0])};
+  near.send(rendezvous::HandshakeStep{caller.begin()});
+  near.write();
+  std::array<char, 1000> buffer{};
+  const ssize_t bytes = ::recv(ends[1], buffer.data(), buffer.size(), 0);
+  ::close(ends[1]);
+  return {buffer.data(), static_cast<std::size_t>(std::max(bytes, ssize_t{0}))};
+}
+
 class Stranger {
  public:
   /// Opens one connection, and says what its number decides.
@@ -108,13 +129,14 @@ class Stranger {
  private:
   std::span<const char> next_words() {
     for (char& letter : garbage_) letter = static_cast<char>(random_());
-    switch (visits_ % 6) {
+    switch (visits_ % 7) {
       case 0: return {};
       case 1: return std::span(garbage_).first(11);
       case 2: return garbage_;
       case 3: return std::string_view("GET / HTTP/1.1\r\nHost: here\r\n\r\n");
       case 4: return std::string_view("KoR2\x40\0\0\0", 8);  // the server's mark and half a message
-      default: {                                             // as much as a hello, from rank 1
+      case 5: return first_step_;
+      default: {  // as much as a hello, from rank 1
         const std::array<std::int32_t, 2> ranks{1, 0};
         std::memcpy(garbage_.data() + 16, ranks.data(), sizeof ranks);
         return std::span(garbage_).first(24);
@@ -127,6 +149,7 @@ class Stranger {
   std::set<std::uint16_t> ports_{};
   std::minstd_rand random_{7};
   std::array<char, 3000> garbage_{};
+  std::string first_step_ = first_step();
 };
 
 void flood(const char* table, const std::string& where, double rate, bool only,
