@@ -93,7 +93,10 @@ bool FabricMessenger::read_completions() {
 // The event queue sometimes fails to report the loss of a peer; the errors of transfers then show
 // it.
 void FabricMessenger::read_events() {
-  for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
+  // Strangers may call without end.
+  constexpr int most = 64;
+  FabricEvent event;
+  for (int read = 0; read < most && read_event(*domain_.events.get(), event); ++read, event = {}) {
     if (event.info) domain_.refuse(*event.info);
     if (event.error.empty() && event.kind != FI_SHUTDOWN) continue;
     // Messages that the peer sent before it closed come first, such as a goodbye.
