@@ -42,4 +42,29 @@ class SessionClock {
   std::chrono::nanoseconds paused_{};
 };
 
+/// The end of a loop that waits for other processes before a session has a clock. The pauses of
+/// this process put it off.
+class PatientDeadline {
+ public:
+  using TimePoint = SessionClock::TimePoint;
+
+  /// The longest wait in a turn of the loop: a longer one would count as a pause in part.
+  static constexpr std::chrono::milliseconds max_turn{200};
+
+  explicit PatientDeadline(std::chrono::nanoseconds timeout,
+                           TimePoint real = std::chrono::steady_clock::now())
+      : clock_(real), until_(clock_.now() + timeout) {}
+
+  /// The time that is left, 0 at least. Call it in each turn.
+  [[nodiscard]] std::chrono::nanoseconds left(TimePoint real = std::chrono::steady_clock::now()) {
+    clock_.advance(real);
+    return std::max<std::chrono::nanoseconds>(until_ - clock_.now(), std::chrono::nanoseconds(0));
+  }
+  [[nodiscard]] bool is_over() { return left().count() == 0; }
+
+ private:
+  SessionClock clock_;
+  TimePoint until_;
+};
+
 }  // namespace kolo::internal

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "messenger/fabric.hpp"
 #include "messenger/fabric_connector.hpp"
@@ -18,7 +19,6 @@ namespace {
 
 using transport::SocketAddress;
 using Addresses = FabricConnector::Addresses;
-using TimePoint = std::chrono::steady_clock::time_point;
 
 class FabricListener : public DataListener {
  public:
@@ -41,11 +41,11 @@ class FabricListener : public DataListener {
   [[nodiscard]] std::unique_ptr<Messenger> connect(
       const Addresses& addresses, const std::function<void()>& while_waiting) override {
     FabricConnector connector(domain_, options_, addresses_, addresses);
-    const TimePoint until = std::chrono::steady_clock::now() + options_.connect_timeout;
+    PatientDeadline deadline(options_.connect_timeout);
     while (!connector.step()) {
       // A connector that misses nobody still has to clear the queues.
       if (const std::vector<int> missing = connector.missing();
-          !missing.empty() && std::chrono::steady_clock::now() >= until)
+          !missing.empty() && deadline.is_over())
         throw BackendError(connector.problem(), "", missing);
       while_waiting();
     }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "messenger/data_listener.hpp"
 #include "messenger/socket_messenger.hpp"
@@ -47,10 +48,9 @@ class SocketListener : public DataListener {
     transport::PeerConnector connector(options_.rank, options_.secret, listeners_,
                                        std::move(callers), std::move(callees),
                                        transport::Parties::Kind::data);
-    const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
+    PatientDeadline deadline(options_.connect_timeout);
     while (!connector.step(std::chrono::milliseconds(5))) {
-      if (std::chrono::steady_clock::now() >= until)
-        throw BackendError(connector.problem(), "", connector.missing());
+      if (deadline.is_over()) throw BackendError(connector.problem(), "", connector.missing());
       while_waiting();
     }
     listeners_ = transport::Listeners({});  // nobody else may call

@@ -18,13 +18,12 @@
 #include <utility>
 
 #include "base/random.hpp"
+#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
 namespace kolo::internal::node {
 namespace {
-
-using std::chrono::steady_clock;
 
 constexpr std::size_t max_descriptors = 8;
 
@@ -187,7 +186,7 @@ FdInbox::~FdInbox() {
 void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
                   std::span<const int> descriptors, const FdReceiver& receive,
                   const std::function<void()>& while_waiting, std::chrono::nanoseconds timeout) {
-  const auto deadline = steady_clock::now() + timeout;
+  PatientDeadline deadline(timeout);
   const auto size = static_cast<int>(group.inboxes.size());
   std::vector<bool> received(group.inboxes.size());
   received[static_cast<std::size_t>(group.index)] = true;
@@ -211,8 +210,7 @@ void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
       hand_over(std::move(*arrived), descriptors.size(), receive, problem);
     }
     if (moved) continue;
-    if (steady_clock::now() > deadline)
-      throw BackendError(late(missing, size, size - next, obstacle));
+    if (deadline.is_over()) throw BackendError(late(missing, size, size - next, obstacle));
     while_waiting();
     // A full inbox does not signal when it has room again, so sending is retried every millisecond.
     pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};

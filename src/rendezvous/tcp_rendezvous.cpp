@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "transport/machine.hpp"
 
@@ -39,7 +40,8 @@ void wait_on(const MessageStream& connection, std::chrono::nanoseconds timeout) 
                .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
                .revents = 0};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
-  ::poll(&waits, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 10'000)));
+  const std::int64_t most = PatientDeadline::max_turn.count();
+  ::poll(&waits, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, most)));
 }
 
 }  // namespace
@@ -88,15 +90,15 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
           transport::connect_to(options.server, options.connect_timeout, options.while_connecting)),
       introduction_(make_introduction()) {
   introduce();
-  const auto until = steady_clock::now() + options_.connect_timeout;
+  PatientDeadline deadline(options_.connect_timeout);
   std::optional<steady_clock::time_point> call_until;
   while (!welcome_ || refusal_) {
     if (lost_ && !welcome_ && call_again(call_until)) continue;
     throw_if_over();
-    if (steady_clock::now() >= until)
+    if (deadline.is_over())
       throw BackendError(
           fmt::format("{} does not answer as a rendezvous server", to_string(options_.server)));
-    wait_on(connection_, until - steady_clock::now());
+    wait_on(connection_, deadline.left());
     receive();
   }
 }
@@ -232,17 +234,17 @@ void TcpRendezvous::flush() {
 }
 
 void TcpRendezvous::wait_for(const std::function<bool()>& what, const char* doing) {
-  const auto until = steady_clock::now() + options_.call_timeout;
+  PatientDeadline deadline(options_.call_timeout);
   while (true) {
     receive();
     if (what()) return;
     throw_if_over();
-    if (steady_clock::now() >= until)
+    if (deadline.is_over())
       throw BackendError(
           fmt::format("the rendezvous server at {} does not answer: this process waited {} s {}",
                       to_string(options_.server),
                       std::chrono::duration<double>(options_.call_timeout).count(), doing));
-    wait_on(connection_, until - steady_clock::now());
+    wait_on(connection_, deadline.left());
   }
 }
 

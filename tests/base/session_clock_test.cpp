@@ -36,5 +36,15 @@ TEST(SessionClock, IsSlowButDoesNotStandWithoutEnoughProcessorTime) {
   EXPECT_EQ(clock.now(), start + 100 * SessionClock::max_step);
 }
 
+TEST(PatientDeadline, IsPutOffByPauses) {
+  PatientDeadline deadline(10s, start);
+  EXPECT_EQ(deadline.left(start + 200ms), 9800ms);
+  // The process was stopped for an hour, of which no more than a pass counts.
+  EXPECT_EQ(deadline.left(start + 1h), 9550ms);
+  for (int turn = 1; turn <= 50; ++turn)
+    static_cast<void>(deadline.left(start + 1h + turn * PatientDeadline::max_turn));
+  EXPECT_EQ(deadline.left(start + 1h + 51 * PatientDeadline::max_turn), 0ns);
+}
+
 }  // namespace
 }  // namespace kolo::internal

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "messenger/fabric.hpp"
 #include "negotiation/protocol/tree.hpp"
@@ -147,9 +148,8 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
 
   transport::PeerConnector connector(topology.rank, secret, listeners, std::move(callers),
                                      std::move(callees));
-  const auto until = std::chrono::steady_clock::now() + connect_timeout;
-  while (!connector.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
-    while_waiting();
+  PatientDeadline deadline(connect_timeout);
+  while (!connector.step(std::chrono::milliseconds(5)) && !deadline.is_over()) while_waiting();
   Connections connections{.problem = connector.problem(), .missing = connector.missing()};
   for (transport::Connection& connection : connector.take())
     connections.peers.push_back({connection.rank, host_of(connection.rank),
