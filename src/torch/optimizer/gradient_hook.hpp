@@ -32,6 +32,8 @@ class GradientHook {
               std::size_t slot);
   /// True if the parameter needs the hooks and does not have them.
   [[nodiscard]] bool is_missing(const ::torch::Tensor& parameter) const;
+  /// The node that accumulates the parameter's gradient; null before `attach`.
+  [[nodiscard]] const ::torch::autograd::Node* accumulator() const { return accumulator_.get(); }
 
   /// The listener, other than `self`, that owns the parameter; null if there is none.
   [[nodiscard]] static std::shared_ptr<GradientListener> other_owner(
