@@ -141,8 +141,10 @@ void GradientReducer::State::reduce_all(bool skips) {
   set_scales(reducer.passes());
   reducer.begin(/*reducing=*/true, /*counts=*/false);
   try {
-    for (std::size_t slot = 0; slot < parameters.size(); ++slot)
-      if (storage.takes_part(slot) && storage.content(slot) > 0) reducer.ready(slot);
+    for (std::size_t slot = 0; slot < parameters.size(); ++slot) {
+      const bool is_new = !parameters[slot].retired || storage.is_waiting(slot);
+      if (storage.takes_part(slot) && storage.content(slot) > 0 && is_new) reducer.ready(slot);
+    }
     reducer.submit_held();
   } catch (...) {
     reducer.fail_pass();

@@ -115,6 +115,7 @@ struct GradientReducer::State : internal::GradientListener,
   void reduce_elsewhere();
   [[nodiscard]] std::shared_ptr<State> owner_of(const internal::Parameter& parameter) const;
   void attach(std::size_t slot);
+  void release_unused();
   void take_over();
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {
