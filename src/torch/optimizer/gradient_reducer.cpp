@@ -47,6 +47,7 @@ std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
   for (Parameter& parameter : storage.parameters())
     parameter.retired = !current.contains(parameter.tensor.unsafeGetTensorImpl());
   release_unused();
+  if (storage.parameters().size() > known_slots) reducer.comparison().note_added();
   return known_slots;
 }
 
