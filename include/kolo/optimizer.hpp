@@ -41,7 +41,8 @@ enum class Accumulation : std::uint8_t { sum, mean };
 /// after a `join`, nothing is compared. Parameters in GPU memory are left out, since a pass does
 /// not wait for the GPU.
 struct ParameterComparison {
-  /// Compare in the first pass that reduces, after construction and after `rejoin`.
+  /// Compare in the first pass that reduces, after construction and after `rejoin`. With LibTorch,
+  /// also in the first one after parameters were added or replaced, until ranks join.
   bool at_start = true;
   /// Also compare in every pass whose number is a multiple of this; 0: in no further pass.
   int every = 0;

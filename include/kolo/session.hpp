@@ -75,7 +75,9 @@ struct SessionOptions {
 /// session at a time.
 ///
 /// If an exception ends the scope, or is never caught, the session ends as failed: pending and
-/// later calls on the other ranks throw PeerLeft, which names this rank.
+/// later calls on the other ranks throw PeerLeft, which names this rank. The destructor returns
+/// when all ranks have left. It knows no exit status: to end the job with one, call `exit` in the
+/// scope.
 class [[nodiscard]] KOLO_EXPORT Session {
  public:
   Session();

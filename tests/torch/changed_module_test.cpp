@@ -97,6 +97,27 @@ TEST_F(ChangedModuleTest, AddedAndRemovedLayersAreFollowed) {
   expect_passes();
 }
 
+TEST_F(ChangedModuleTest, ReplacedAndRemovedLayersAreFreed) {
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::vector<WeakTensor> former;
+  const DistributedGradients gradients(*net_, {.backward_passes_per_step = 2});
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = i % 2 == 0 ? "head" : "adapter" + std::to_string(i);
+    net_->put(name, 4);
+    former.emplace_back(net_->named_children()[name]->parameters()[0].getIntrusivePtr());
+    net_->backward();  // reduces nothing
+    const Tensor kept = rank() == 0 ? net_->named_children()[name]->parameters()[0] : Tensor();
+    if (i % 2 == 1) net_->unregister_module(name);
+    if (i % 2 == 0) net_->put(name, 4);
+    net_->backward();
+    for (Tensor& w : net_->parameters()) w.mutable_grad().reset();
+  }
+  for (int pass = 0; pass < 2; ++pass) net_->backward();
+  net_->expect_reduced(2.0);
+  net_->backward();
+  for (const WeakTensor& tensor : former) EXPECT_TRUE(tensor.expired());
+}
+
 TEST_F(ChangedModuleTest, AModuleThatWasWhollyFrozenIsReducedOnceItIsNot) {
   for (const char* layer : {"body", "head"}) net_->freeze(true, layer);
   const DistributedGradients gradients(*net_);

@@ -2,6 +2,7 @@
 // Parameters of LibTorch that differ between the ranks: in backward passes, and on request.
 #include "support.hpp"
 
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -146,20 +147,60 @@ TEST_F(EqualParameters, MayDifferIfTheyAreNamed) {
                InvalidArgument);
 }
 
-TEST_F(EqualParameters, ThatAreAddedMayDifferUntilTheNextComparison) {
-  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.0), {.compare = {.every = 3}});
+// All ranks but rank 0 differ from it.
+TEST_F(EqualParameters, ThatAreAddedToAnOptimizerAreComparedInItsStep) {
+  std::vector<int> others(static_cast<std::size_t>(last_));
+  std::iota(others.begin(), others.end(), 1);
+  DistributedOptimizer optimizer(optim::SGD(model_->parameters(), 0.0));
   backward();
   optimizer.step();
   ::torch::Tensor added = parameter({1.0 + rank()});
   optimizer.add_param_group(optim::OptimizerParamGroup({added}));
   backward();
-  optimizer.step();
-  expect_refused([&] { backward(); }, "group1.0",
-                 [&] {
-                   std::vector<int> others(static_cast<std::size_t>(last_));
-                   for (int i = 1; i <= last_; ++i) others[static_cast<std::size_t>(i - 1)] = i;
-                   return others;
-                 }());
+  expect_refused([&] { optimizer.step(); }, "group1.0", others);
+  for (int i = 0; i < 2; ++i) {
+    optimizer.step();
+    optimizer.zero_grad();
+    backward();
+  }
+}
+
+TEST_F(EqualParameters, OfLayersThatReplaceOthersAreComparedInTheFirstPassThatReduces) {
+  for (const bool at_start : {true, false}) {
+    model_ = make_model();
+    DistributedGradients gradients(*model_, {.compare = {.at_start = at_start}});
+    backward();
+    for (int round = 0; round < 2; ++round) {
+      model_->zero_grad();
+      ::torch::manual_seed(rank() == last_ ? 2 : 3);
+      model_->replace_module("1", nn::Linear(4, 2).ptr());
+      const auto sum = [&] {
+        ::torch::Tensor all = ::torch::zeros({});
+        for (const ::torch::Tensor& parameter : model_->parameters()) all = all + parameter.sum();
+        return all;
+      };
+      {
+        const NoSync local = gradients.no_sync();
+        sum().backward();
+      }
+      if (at_start) {
+        expect_refused([&] { sum().backward(); }, "1.weight", {last_});
+      } else {
+        sum().backward();
+      }
+      sum().backward();
+    }
+  }
+}
+
+// A rank that has joined may learn of the new layer only in its first pass afterwards.
+TEST_F(EqualParameters, ThatAreAddedAfterAJoinAreNotCompared) {
+  DistributedGradients gradients(*model_);
+  backward();
+  join();
+  model_->register_module("2", nn::Linear(2, 2).ptr());
+  model_->named_children()["2"]->parameters()[0].detach().fill_(rank());
+  for (int i = 0; i < 2; ++i) backward();
 }
 
 TEST_F(EqualParameters, OfJoinedRanksAreNotCompared) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that become trainable between two steps, in loops that zero gradients after the step:
 // the optimizer does not learn of them before backward accumulates their gradients.
+#include "../support/halves_hook.hpp"
 #include "support.hpp"
 
 #include <algorithm>
@@ -181,6 +182,107 @@ TEST_F(LateParametersTest, AnAddedOneIsDividedByThePassesThatWereMade) {
       expect_close(head_, values({1.0, 1.0}) - reached);
       expect_close(body_, values({1.0, 1.0, 1.0}) - reached);
     }
+  }
+}
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+// As programs do that change the resolution of a scene. `body_` is the second parameter of its
+// group.
+template <typename Optimizer>
+std::vector<WeakTensor> replace_often(Optimizer& optimizer, ::torch::Tensor& body,
+                                      const auto& pass) {
+  std::vector<WeakTensor> former;
+  for (int i = 0; i < 20; ++i) {
+    pass();
+    optimizer.step();
+    former.emplace_back(body.getIntrusivePtr());
+    body = body.detach().clone().set_requires_grad(true);
+    optimizer.param_groups()[0].params()[1] = body;  // the old one has a gradient
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  optimizer.step();
+  return former;
+}
+
+TEST_F(LateParametersTest, ReplacedOnesAreFreedAndReducedNoMore) {
+  const auto sgd = [&] {
+    head_ = parameter({1.0, 1.0});
+    body_ = parameter({1.0, 1.0, 1.0});
+    return optim::SGD({head_, body_}, optim::SGDOptions(0.25).momentum(0.5));
+  };
+  const auto named = [&] { return NamedParameters{{"head", head_}, {"body", body_}}; };
+  const auto train = [&](auto& optimizer) {
+    const auto former =
+        replace_often(optimizer, body_, [&] { backward(head_.sum() + body_.sum(), rank() + 1); });
+    for (const WeakTensor& tensor : former) EXPECT_TRUE(tensor.expired());
+    return flat({head_, body_});
+  };
+  optim::SGD plain = sgd();
+  std::vector<::torch::Tensor> kept;  // so that no new one gets the state of an old one
+  static_cast<void>(replace_often(plain, body_, [&] {
+    kept.push_back(body_);
+    backward(head_.sum() + body_.sum(), mean_rank());
+  }));
+  const ::torch::Tensor expected = flat({head_, body_});
+  const auto hook = std::make_shared<HalvesHook>();
+  {
+    optim::SGD wrapped = sgd();
+    DistributedOptimizer optimizer(std::move(wrapped), named(), {.hook = hook});
+    expect_close(train(optimizer), expected);
+  }
+  EXPECT_EQ(hook->reduced.count(".body(2)"), 0U);
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    optim::SGD wrapped = sgd();
+    ShardedOptimizer optimizer(std::move(wrapped), named(), {}, sharding);
+    expect_close(train(optimizer), expected);
+    EXPECT_EQ(optimizer.state().size(), 1U) << "former shards have state, besides the head";
+  }
+}
+
+TEST_F(LateParametersTest, AReplacedOneIsReducedForAsLongAsItIsUsed) {
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    head_ = parameter({1.0, 1.0});
+    body_ = parameter({1.0, 1.0, 1.0});
+    ShardedOptimizer optimizer(optim::SGD({head_, body_}, 1.0), {{"head", head_}, {"body", body_}},
+                               {}, sharding);
+    ::torch::Tensor former = body_;
+    body_ = parameter({2.0});
+    optimizer.param_groups()[0].params()[1] = body_;
+    for (int i = 0; i < 2; ++i) step(optimizer, {head_, body_, former});
+    expect_close(body_, values({2.0 - 2 * mean_rank()}));
+    expect_close(former, values({1.0, 1.0, 1.0}));
+    former.mutable_grad().reset();
+    optimizer.param_groups()[0].params()[1] = former;
+    for (int i = 0; i < 2; ++i) step(optimizer, {head_, former});
+    expect_close(former, values({1.0, 1.0, 1.0}) - 2 * mean_rank());
+  }
+}
+
+// Rank 0 keeps the former parameter, with a gradient.
+void expect_that_a_kept_one_takes_no_part(auto& optimizer, ::torch::Tensor& body) {
+  backward(body, rank() + 1);
+  optimizer.step();
+  const ::torch::Tensor former = rank() == 0 ? body : ::torch::Tensor();
+  body = parameter({2.0});
+  optimizer.param_groups()[0].params()[0] = body;
+  for (int i = 0; i < 3; ++i) {
+    if (i == 1) backward(body, rank() + 1);
+    optimizer.step();
+  }
+  expect_close(body, values({2.0 - 2 * mean_rank()}));
+}
+
+TEST_F(LateParametersTest, AReplacedOneThatOneRankKeepsTakesNoPart) {
+  const auto hook = std::make_shared<HalvesHook>();
+  DistributedOptimizer optimizer(optim::SGD({body_}, 1.0), {{"body", body_}}, {.hook = hook});
+  expect_that_a_kept_one_takes_no_part(optimizer, body_);
+  EXPECT_EQ(hook->reduced.count(".body(2)"), 0U);
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    body_ = parameter({1.0, 1.0, 1.0});
+    ShardedOptimizer sharded(optim::SGD({body_}, 1.0), {{"body", body_}}, {}, sharding);
+    expect_that_a_kept_one_takes_no_part(sharded, body_);
   }
 }
 

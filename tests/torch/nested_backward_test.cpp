@@ -198,5 +198,34 @@ TEST_F(NestedBackwardTest, ACallInAutogradGradIsAPassOfItsOwn) {
   expect_same_bits_on_all_ranks({head_, shared_, other_});
 }
 
+// As in gradient checkpointing: the graph of the outer call does not lead to the encoder.
+TEST_F(NestedBackwardTest, AnExceptionInANestedCallIsThrownForItsParts) {
+  reset();
+  ::torch::nn::Module encoder;
+  ::torch::nn::Module decoder;
+  encoder.register_parameter("shared", shared_);
+  decoder.register_parameter("head", head_);
+  const DistributedGradients of_encoder(encoder);
+  const DistributedGradients of_decoder(decoder);
+  for (const bool fails : {true, true, false}) {
+    in_backward = [&] {
+      const Tensor x = shared_ * own_;
+      if (fails && rank() == last_)
+        x.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("bad hook"); });
+      x.sum().backward();
+    };
+    const auto pass = [&] { loss(1, /*uses_head=*/true).backward(); };
+    if (fails) {
+      EXPECT_ANY_THROW(pass());
+      barrier({.name = "none waits for the next pass"});
+      for (Tensor* w : {&head_, &shared_}) w->mutable_grad().reset();
+    } else {
+      pass();
+    }
+  }
+  expect_close(shared_.grad(), values({mean_rank(), mean_rank()}));
+  expect_close(head_.grad(), values({mean_rank(), mean_rank()}));
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

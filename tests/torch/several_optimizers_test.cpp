@@ -2,6 +2,9 @@
 // DistributedOptimizer: several optimizers in one program, some of which only some ranks use.
 #include "support.hpp"
 
+#include <stdexcept>
+#include <string>
+
 namespace kolo::internal::testing_support {
 namespace {
 
@@ -128,6 +131,102 @@ TEST_F(SeveralOptimizersTest, AGradientThatIsRefusedEndsOnlyItsOwnPass) {
   pass();
   expect_close(a.grad(), values({mean_rank(), mean_rank()}));
   expect_close(c.grad(), values({2.0 * mean_rank()}));
+}
+
+// An encoder and a decoder, trained by one backward, and a critic that has passes of its own.
+class PartsTest : public TorchTest {
+ protected:
+  enum class Throws { never, before_decoder, before_encoder };
+
+  struct Part {
+    explicit Part(const ::torch::Tensor& weight) { module.register_parameter("w", weight); }
+    ::torch::nn::Module module{};
+    DistributedGradients gradients{module};
+  };
+
+  [[nodiscard]] ::torch::Tensor loss(Throws when) {
+    const auto fail = [](const ::torch::Tensor&) -> ::torch::Tensor {
+      throw std::runtime_error("bad hook");
+    };
+    const ::torch::Tensor code = encoder_ * (rank() + 1.0);
+    if (when == Throws::before_encoder) code.register_hook(fail);
+    const ::torch::Tensor decoded = code * decoder_;
+    if (when == Throws::before_decoder) decoded.register_hook(fail);
+    return decoded.sum();
+  }
+
+  // A backward that throws on the last rank, after which all ranks begin anew.
+  template <typename Backward>
+  void fail(Throws when, const Backward& backward_of) {
+    if (rank() + 1 == size()) {
+      EXPECT_EQ(error_of<std::runtime_error>([&] { backward_of(loss(when)); }).what(),
+                std::string("bad hook"));
+    } else {
+      const auto pass = [&] { backward_of(loss(Throws::never)); };
+      EXPECT_EQ(error_of<BackwardFailed>(pass).ranks(), std::vector<int>{size() - 1});
+    }
+    barrier({.name = "none waits for the next pass"});
+    forget();
+  }
+  void fail(Throws when) {
+    fail(when, [](const ::torch::Tensor& loss) { loss.backward(); });
+  }
+
+  void expect_next_passes() {
+    for (int pass = 0; pass < 2; ++pass) {
+      loss(Throws::never).backward();
+      expect_close(encoder_.grad(), values({3.0 * mean_rank()}));
+      expect_close(decoder_.grad(), values({2.0 * mean_rank()}));
+      backward(critic_, rank() + 1.0);
+      expect_close(critic_.grad(), values({mean_rank()}));
+      forget();
+    }
+  }
+
+  void forget() {
+    for (::torch::Tensor* w : {&encoder_, &decoder_, &critic_}) w->mutable_grad().reset();
+  }
+
+  ::torch::Tensor encoder_ = parameter({2.0});
+  ::torch::Tensor decoder_ = parameter({3.0});
+  ::torch::Tensor critic_ = parameter({1.0});
+};
+
+TEST_F(PartsTest, AnExceptionIsThrownForThePartsThatBackwardHasNotComeTo) {
+  const Part encoder(encoder_);
+  const Part decoder(decoder_);
+  const Part critic(critic_);
+  for (const Throws when : {Throws::before_encoder, Throws::before_decoder}) {
+    for (int round = 0; round < 2; ++round) fail(when);
+    expect_next_passes();
+  }
+}
+
+TEST_F(PartsTest, OptimizersStepAlikeAfterAnException) {
+  DistributedOptimizer encoder(optim::SGD({encoder_}, 1.0), {{"w", encoder_}});
+  DistributedOptimizer decoder(optim::SGD({decoder_, critic_}, 1.0),
+                               {{"w", decoder_}, {"critic", critic_}});
+  fail(Throws::before_encoder);
+  loss(Throws::never).backward();
+  encoder.step();
+  decoder.step();
+  expect_close(encoder_, values({2.0 - 3.0 * mean_rank()}));
+  expect_close(decoder_, values({3.0 - 2.0 * mean_rank()}));
+}
+
+TEST_F(PartsTest, AnExceptionDoesNotConcernPartsThatWouldNotHaveReduced) {
+  const Part encoder(encoder_);
+  const Part decoder(decoder_);
+  const Part critic(critic_);
+  {
+    const NoSync local = encoder.gradients.no_sync();
+    fail(Throws::before_encoder);
+  }
+  expect_next_passes();
+  // Backward does not come to the encoder's parameter.
+  fail(Throws::before_decoder,
+       [&](const ::torch::Tensor& loss) { loss.backward({}, false, false, {{decoder_}}); });
+  expect_next_passes();
 }
 
 }  // namespace

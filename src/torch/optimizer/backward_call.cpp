@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -19,6 +20,22 @@ namespace autograd = ::torch::autograd;
 // The kind of debug information under which a thread stores its BackwardCall. LibTorch passes such
 // information on to the threads that work for it. The number is far above LibTorch's own kinds.
 constexpr auto info_kind = static_cast<c10::DebugInfoKind>(0xC0);
+
+// Adds the nodes to which the roots lead. What backward has executed keeps its edges.
+void add_reached(const autograd::edge_list& roots, GraphNodes& nodes) {
+  std::vector<const autograd::Node*> open;
+  const auto add = [&](const autograd::edge_list& edges) {
+    for (const autograd::Edge& edge : edges)
+      if (edge.is_valid() && nodes.insert(edge.function.get()).second)
+        open.push_back(edge.function.get());
+  };
+  add(roots);
+  while (!open.empty()) {
+    const autograd::Node* const node = open.back();
+    open.pop_back();
+    add(node->next_edges());
+  }
+}
 
 }  // namespace
 
@@ -43,12 +60,26 @@ class BackwardCall::ReportingEngine final : public autograd::Engine {
     watching_.push_back(part);
   }
 
+  std::vector<std::shared_ptr<BackwardPart>> watching() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<BackwardPart>> parts;
+    for (const std::weak_ptr<BackwardPart>& part : watching_)
+      if (auto alive = part.lock()) parts.push_back(std::move(alive));
+    return parts;
+  }
+
   autograd::variable_list execute(const autograd::edge_list& roots,
                                   const autograd::variable_list& inputs, bool keep_graph,
                                   bool create_graph, bool accumulate_grad,
                                   const autograd::edge_list& outputs) override {
     const auto run = [&] {
-      return before_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+      try {
+        return before_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+      } catch (...) {
+        BackwardCall* const call = accumulate_grad ? find() : nullptr;
+        if (call != nullptr) call->note_thrown(roots, outputs);
+        throw;
+      }
     };
     // torch::autograd::grad() accumulates nothing, but backward() may be nested in it.
     if (!accumulate_grad || find() != nullptr) return run();
@@ -74,14 +105,6 @@ class BackwardCall::ReportingEngine final : public autograd::Engine {
   }
 
  private:
-  std::vector<std::shared_ptr<BackwardPart>> watching() {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<BackwardPart>> parts;
-    for (const std::weak_ptr<BackwardPart>& part : watching_)
-      if (auto alive = part.lock()) parts.push_back(std::move(alive));
-    return parts;
-  }
-
   autograd::Engine& before_;
   std::mutex mutex_{};  // guards the member below
   std::vector<std::weak_ptr<BackwardPart>> watching_{};
@@ -141,8 +164,24 @@ void BackwardCall::end() {
   error.rethrow();
 }
 
+// Backward may be restricted to some inputs (`outputs`), and then comes to no other accumulator.
+void BackwardCall::note_thrown(const autograd::edge_list& roots,
+                               const autograd::edge_list& outputs) {
+  GraphNodes reached;
+  add_reached(roots, reached);
+  const std::lock_guard lock(mutex_);
+  if (outputs.empty()) return reached_.merge(reached);
+  for (const autograd::Edge& output : outputs)
+    if (reached.contains(output.function.get())) reached_.insert(output.function.get());
+}
+
+// The passes that have begun come first, because those that have not may wait for the end of an
+// earlier failed pass.
 void BackwardCall::fail() noexcept {
-  for (const std::shared_ptr<BackwardPart>& part : close()) part->fail_pass();
+  const std::vector<std::shared_ptr<BackwardPart>> begun = close();
+  for (const std::shared_ptr<BackwardPart>& part : begun) part->fail_pass();
+  for (const std::shared_ptr<BackwardPart>& part : ReportingEngine::installed().watching())
+    if (std::ranges::find(begun, part) == begun.end()) part->fail_unbegun_pass(reached_);
 }
 
 }  // namespace kolo::internal

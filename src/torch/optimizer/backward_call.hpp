@@ -3,15 +3,20 @@
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
+
+/// Nodes of an autograd graph.
+using GraphNodes = std::unordered_set<const ::torch::autograd::Node*>;
 
 /// An optimizer's part in calls of backward(). Called on the thread that calls backward().
 class BackwardPart {
@@ -27,6 +32,10 @@ class BackwardPart {
   virtual void end_pass() = 0;
   /// Called in place of the last two functions if backward has thrown.
   virtual void fail_pass() noexcept = 0;
+  /// Called if backward has thrown before it accumulated a gradient of this optimizer. `reached`
+  /// are the nodes that backward would have come to. The other ranks come to them too, so a pass
+  /// that would have reduced fails here as if it had begun.
+  virtual void fail_unbegun_pass(const GraphNodes& reached) noexcept = 0;
 };
 
 /// A call of backward() with all calls that are nested in it, as in gradient checkpointing. On one
@@ -54,10 +63,13 @@ class BackwardCall : public c10::DebugInfoBase {
   [[nodiscard]] std::vector<std::shared_ptr<BackwardPart>> close();
   void end();
   void fail() noexcept;
+  void note_thrown(const ::torch::autograd::edge_list& roots,
+                   const ::torch::autograd::edge_list& outputs);
 
   const std::thread::id caller_ = std::this_thread::get_id();
   std::mutex mutex_{};  // guards the members below
   std::vector<std::weak_ptr<BackwardPart>> parts_{};
+  GraphNodes reached_{};  // of this call and of nested ones, if they have thrown
   bool is_closed_ = false;
 };
 

@@ -32,6 +32,14 @@ class GradientHook {
               std::size_t slot);
   /// True if the parameter needs the hooks and does not have them.
   [[nodiscard]] bool is_missing(const ::torch::Tensor& parameter) const;
+  /// The node that accumulates the parameter's gradient; null before `attach`.
+  [[nodiscard]] const ::torch::autograd::Node* accumulator() const { return accumulator_.get(); }
+  /// True if the parameter has no references but this hook's and `others` further ones. No gradient
+  /// can accumulate for it then.
+  [[nodiscard]] bool is_unused(const ::torch::Tensor& parameter, std::size_t others) const {
+    if (!accumulator_) return parameter.use_count() == others;
+    return accumulator_.use_count() == 1 && parameter.use_count() == others + 1;
+  }
 
   /// The listener, other than `self`, that owns the parameter; null if there is none.
   [[nodiscard]] static std::shared_ptr<GradientListener> other_owner(

@@ -44,7 +44,23 @@ std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
                                                  : add(names.of(tensor, i, j), tensor);
       });
   for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) attach(slot);
+  for (Parameter& parameter : storage.parameters())
+    parameter.retired = !current.contains(parameter.tensor.unsafeGetTensorImpl());
+  release_unused();
+  if (storage.parameters().size() > known_slots) reducer.comparison().note_added();
   return known_slots;
+}
+
+// A retired parameter takes part in passes for as long as the program uses it. It is kept until the
+// next reduction includes what passes without reduction have accumulated.
+void GradientReducer::State::release_unused() {
+  if (reducer.is_open()) return;
+  for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) {
+    const Parameter& parameter = storage.parameters()[slot];
+    if (parameter.waiting || !storage.is_unused(parameter)) continue;
+    slot_of.erase(parameter.tensor.unsafeGetTensorImpl());
+    storage.release(slot);
+  }
 }
 
 std::size_t GradientReducer::State::adopt_between_passes(const Groups& optimizer_groups) {
@@ -66,7 +82,6 @@ std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch
 std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Tensor& tensor) {
   Parameter& other = storage.parameters()[slot];
   const std::string name = std::exchange(other.name, unused_name(other.name));
-  other.replaced = true;
   used_names.insert(other.name);
   reducer.replace(slot, other.name);
   return list(name, tensor);
@@ -128,6 +143,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
 }
 
 void GradientReducer::State::follow_module() {
+  release_unused();  // of the last change
   if (!module->update()) return;
   reducer.settle();  // a failed pass ends with the parameters that it began with
   names = ParameterNames(module->named(), storage.subject());
@@ -202,7 +218,7 @@ void GradientReducer::State::find_named(const Groups& optimizer_groups) {
 }
 
 bool GradientReducer::State::is_compared(const Parameter& parameter) const {
-  return !parameter.replaced && !uncompared.contains(parameter.name);
+  return !parameter.retired && !uncompared.contains(parameter.name);
 }
 
 std::size_t GradientReducer::State::count_compared() const {

@@ -49,6 +49,25 @@ void GradientReducer::State::fail_pass() noexcept {
   if (!watches_steps && reducer.reducing()) reducer.forget_passes();
 }
 
+// A pass that does not reduce is none of the other ranks' concern, and has accumulated nothing.
+void GradientReducer::State::fail_unbegun_pass(const GraphNodes& reached) noexcept {
+  {
+    const std::lock_guard lock(hooks);
+    // Another thread may be in a backward of this optimizer.
+    if (!is_member || reducer.active()) return;
+    take_over();
+    if (std::ranges::none_of(storage.parameters(), [&](const Parameter& parameter) {
+          return !parameter.elsewhere && reached.contains(parameter.hook.accumulator());
+        }))
+      return;
+    reducer.drop_before_join();
+    if (!next_pass_reduces()) return;
+    set_scales(0);
+    reducer.begin(/*reducing=*/true);
+  }
+  fail_pass();
+}
+
 // The prescale of an operation divides by the passes of a complete step. If a step had fewer,
 // gradients are multiplied by a factor first, so that the result is the mean of the passes made.
 void GradientReducer::State::set_scales(int passes_made) {
@@ -72,7 +91,7 @@ void GradientReducer::State::begin_pass() {
   BackwardCall::current().add(weak_from_this());
   reducer.drop_before_join();
   set_scales(0);
-  reducer.begin(*guards == 0 && reducer.in_last_pass());
+  reducer.begin(next_pass_reduces());
 }
 
 bool GradientReducer::State::before_accumulation(std::size_t slot) {
@@ -122,8 +141,10 @@ void GradientReducer::State::reduce_all(bool skips) {
   set_scales(reducer.passes());
   reducer.begin(/*reducing=*/true, /*counts=*/false);
   try {
-    for (std::size_t slot = 0; slot < parameters.size(); ++slot)
-      if (storage.takes_part(slot) && storage.content(slot) > 0) reducer.ready(slot);
+    for (std::size_t slot = 0; slot < parameters.size(); ++slot) {
+      const bool is_new = !parameters[slot].retired || storage.is_waiting(slot);
+      if (storage.takes_part(slot) && storage.content(slot) > 0 && is_new) reducer.ready(slot);
+    }
     reducer.submit_held();
   } catch (...) {
     reducer.fail_pass();

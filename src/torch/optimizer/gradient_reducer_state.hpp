@@ -86,6 +86,7 @@ struct GradientReducer::State : internal::GradientListener,
   [[nodiscard]] internal::PassReducer* check_pass() override;
   void end_pass() override;
   void fail_pass() noexcept override;
+  void fail_unbegun_pass(const internal::GraphNodes& reached) noexcept override;
 
   /// Reduces the gradients that passes of this step have left unreduced. Throws InvalidArgument if
   /// a join has cut the step, unless the caller drops the step anyway (`skips`).
@@ -107,12 +108,14 @@ struct GradientReducer::State : internal::GradientListener,
   [[nodiscard]] std::size_t count_compared() const;
   [[nodiscard]] std::vector<internal::ParameterHash> hash_parameters() const;
   void begin_pass();
+  [[nodiscard]] bool next_pass_reduces() const { return *guards == 0 && reducer.in_last_pass(); }
   void prepare(std::size_t slot);
   void set_scales(int passes_made);
   void reduce_all(bool skips);
   void reduce_elsewhere();
   [[nodiscard]] std::shared_ptr<State> owner_of(const internal::Parameter& parameter) const;
   void attach(std::size_t slot);
+  void release_unused();
   void take_over();
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {

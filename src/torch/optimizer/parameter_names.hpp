@@ -39,8 +39,9 @@ class ParameterNames {
   ParameterNames() = default;
   /// Throws InvalidArgument for a repeated name. The first name of a tensor with several names is
   /// used.
-  ParameterNames(const NamedParameters& named, const char* subject) : named_(named) {
+  ParameterNames(const NamedParameters& named, const char* subject) {
     for (const auto& [name, tensor] : named) {
+      known_.emplace_back(tensor.getIntrusivePtr());
       const auto entry = name_of_.emplace(tensor.unsafeGetTensorImpl(), name).first;
       if (!first_name_of_.emplace(name, entry->second).second) {
         throw InvalidArgument(std::string(subject) + ": two parameters are named '" + name + "'",
@@ -82,7 +83,8 @@ class ParameterNames {
   }
 
  private:
-  NamedParameters named_;  // keeps the tensors of `name_of_` alive
+  // Keep the addresses in `name_of_` from being those of other tensors.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> known_;
   std::unordered_map<const c10::TensorImpl*, std::string> name_of_;
   std::unordered_map<std::string, std::string> first_name_of_;
 };

@@ -126,7 +126,31 @@ void ParameterShards::follow_memory() {
   }
 }
 
+void ParameterShards::release(const ::torch::Tensor& whole, const ::torch::Tensor& empty) {
+  const at::NoGradGuard no_grad;
+  const std::size_t index = by_whole_.extract(whole.unsafeGetTensorImpl()).mapped();
+  by_whole_.emplace(empty.unsafeGetTensorImpl(), index);
+  const ::torch::Tensor shard = shards_[index].shard;  // its address names its state
+  shard.mutable_grad().reset();
+  shard.set_data(empty);
+  shards_[index] = {.whole = empty,
+                    .shard = shard,
+                    .lengths = empty.sizes().vec(),
+                    .strides = empty.strides().vec(),
+                    .retired = true,
+                    .released = true};
+}
+
+void ParameterShards::note_retired() {
+  for (ParameterShard& shard : shards_) shard.retired = true;
+  for_each_parameter(whole_groups_, [&](std::size_t, std::size_t, const ::torch::Tensor& whole) {
+    of_whole(whole).retired = false;
+  });
+}
+
 void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const ParameterNames& names) {
+  for (const ParameterShard& shard : shards_)
+    if (shard.released) optimizer.state().erase(key_of(optimizer.state(), shard.shard));
   follow_memory();
   auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -142,6 +166,7 @@ void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const Paramete
       wholes[j] = std::exchange(tensors[j], shard.shard);
     }
   }
+  note_retired();
 }
 
 }  // namespace kolo::internal

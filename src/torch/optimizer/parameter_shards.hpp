@@ -33,9 +33,13 @@ struct ParameterShard {
   std::vector<std::int64_t> lengths{};
   std::vector<std::int64_t> strides{};
   bool shares_gradient = false;  // the shard was given its elements of the whole gradient
+  bool retired = false;          // the optimizer has the parameter no more
+  bool released = false;         // the parameter is gone
 
   /// True if the optimizer steps the parameter. It also steps a frozen one that has a gradient.
-  [[nodiscard]] bool is_stepped() const { return whole.requires_grad() || shard.grad().defined(); }
+  [[nodiscard]] bool is_stepped() const {
+    return !retired && (whole.requires_grad() || shard.grad().defined());
+  }
   /// This rank's elements of a tensor that is laid out like the parameter.
   [[nodiscard]] ::torch::Tensor shard_of(const ::torch::Tensor& tensor) const;
 };
@@ -52,6 +56,10 @@ class ParameterShards {
   /// cannot be divided.
   void adopt(::torch::optim::Optimizer& optimizer, const ParameterNames& names);
 
+  /// Frees the shard of a retired parameter, in whose place `empty` is from now on, which has no
+  /// elements. The next `adopt` removes the shard's state from the optimizer.
+  void release(const ::torch::Tensor& whole, const ::torch::Tensor& empty);
+
   /// The optimizer's groups with whole parameters, without options.
   [[nodiscard]] const ParameterGroups& whole_groups() const { return whole_groups_; }
 
@@ -64,6 +72,7 @@ class ParameterShards {
  private:
   ParameterShard& add(const ::torch::Tensor& whole, const std::string& name);
   void follow_memory();
+  void note_retired();
   [[nodiscard]] static bool is_laid_out_as_before(const ParameterShard& shard);
 
   ShardPosition position_;

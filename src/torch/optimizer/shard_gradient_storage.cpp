@@ -130,6 +130,13 @@ void ShardGradientStorage::put_placeholder(std::size_t slot, double value) {
   whole.mutable_grad() = state.placeholder;
 }
 
+void ShardGradientStorage::release(std::size_t slot) {
+  const ::torch::Tensor former = parameters()[slot].tensor;
+  state_of(slot) = {};
+  TorchGradientStorage::release(slot);
+  shards_->release(former, parameters()[slot].tensor);
+}
+
 void ShardGradientStorage::make_room(std::size_t slot) {
   sync_with_module(slot);
   remove_placeholder(slot);

@@ -42,6 +42,7 @@ class ShardGradientStorage : public TorchGradientStorage {
     return describe(Sharding::state_and_gradients);
   }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
+  void release(std::size_t slot) override;
   void prepare_end() override { sync_with_module(); }
   void make_room(std::size_t slot) override;
   void accumulate_locally(std::size_t slot) override;
@@ -93,6 +94,7 @@ class ShardGradientStorage : public TorchGradientStorage {
   void remove_placeholder(std::size_t slot);
   void put_placeholder(std::size_t slot, double value);
   void take_unreduced(std::size_t slot, bool expected);
+  [[nodiscard]] std::size_t references() const override { return 2; }  // the second: its shard's
 
   std::shared_ptr<ParameterShards> shards_;
   std::deque<State> states_{};  // by slot
@@ -108,6 +110,11 @@ class WholeGradientStorage : public TorchGradientStorage {
   [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
 
+  void release(std::size_t slot) override {
+    const ::torch::Tensor former = parameters()[slot].tensor;
+    TorchGradientStorage::release(slot);
+    shards_->release(former, parameters()[slot].tensor);
+  }
   void make_room(std::size_t slot) override {
     sync_with_module(slot);
     TorchGradientStorage::make_room(slot);
@@ -128,6 +135,7 @@ class WholeGradientStorage : public TorchGradientStorage {
   }
 
  private:
+  [[nodiscard]] std::size_t references() const override { return 2; }  // the second: its shard's
   void sync_with_module(std::size_t slot) const {
     ParameterShard& shard = shards_->of_whole(parameters()[slot].tensor);
     if (!shard.shares_gradient || shard.shard.grad().defined()) return;

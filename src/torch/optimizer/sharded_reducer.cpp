@@ -118,8 +118,8 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
   if (reducer) {
     reducer->rejoin(shards->whole_groups(), std::move(made));
   } else {
-    reducer.emplace(shards->whole_groups(), given_names, options, /*watches_steps=*/true,
-                    std::move(made));
+    reducer.emplace(shards->whole_groups(), std::exchange(given_names, {}), options,
+                    /*watches_steps=*/true, std::move(made));
   }
   is_live = true;
 }

@@ -184,6 +184,14 @@ void TorchGradientStorage::forget() {
   }
 }
 
+void TorchGradientStorage::release(std::size_t slot) {
+  Parameter& parameter = parameters_[slot];
+  Parameter empty{.name = parameter.name, .tensor = {}, .retired = true, .released = true};
+  empty.tensor = at::empty({0}, parameter.tensor.options().requires_grad(false));
+  empty.former = decltype(empty.former)(parameter.tensor.getIntrusivePtr());
+  parameter = std::move(empty);
+}
+
 bool TorchGradientStorage::takes_part(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   return parameter.tensor.requires_grad() && !parameter.elsewhere;

@@ -31,7 +31,8 @@ struct Parameter {
   std::string name;
   ::torch::Tensor tensor;
   GradientHook hook{};
-  bool replaced = false;                  // another parameter has its name and place
+  bool retired = false;                   // the module or optimizer has it no more
+  bool released = false;                  // `tensor` is only in its place
   bool elsewhere = false;                 // another optimizer reduces it
   std::int64_t reductions_elsewhere = 0;  // that optimizer's reductions at the end of the last step
   bool waiting = false;                   // a pass without reduction accumulated here
@@ -51,6 +52,10 @@ struct Parameter {
   // none.
   mutable std::int64_t compared_version = -1;
   mutable bool is_zeroed = false;  // that version has only zeros
+  // The parameter of a slot that was released. The pointer keeps its address, which names the state
+  // in the optimizer, from being the address of another parameter.
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> former{
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
 };
 
 struct SparseReductionOptions {
@@ -83,6 +88,15 @@ class TorchGradientStorage : public GradientStorage {
   [[nodiscard]] const char* subject() const { return subject_; }
   std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
+
+  /// True if the parameter is retired and only this object refers to it.
+  [[nodiscard]] bool is_unused(const Parameter& parameter) const {
+    return parameter.retired && !parameter.released &&
+           parameter.hook.is_unused(parameter.tensor, references());
+  }
+  /// Frees an unused parameter and its gradient. A frozen parameter without elements takes its
+  /// place. Not to be called in a pass.
+  virtual void release(std::size_t slot);
 
   /// Called before a gradient accumulates in a pass that reduces.
   virtual void make_room(std::size_t slot);
@@ -127,6 +141,8 @@ class TorchGradientStorage : public GradientStorage {
   /// answer of a GPU takes as long as the work that is queued there.
   [[nodiscard]] static std::vector<bool> are_zero(const std::vector<::torch::Tensor>& tensors);
   [[nodiscard]] bool is_reduced(const Parameter& parameter) const;
+  /// The number of references to each parameter besides those of its hook.
+  [[nodiscard]] virtual std::size_t references() const { return 1; }
 
  private:
   void compare_with_zeros(const ::torch::Device& device) const;

@@ -34,6 +34,10 @@ class PassComparison {
   /// Begins anew: the next pass of this session is the first one. `subject` names the optimizer in
   /// messages.
   void start(const char* subject);
+  /// The next pass compares like the first one, because parameters were added. To be called on all
+  /// ranks before the same pass. No effect after a join: a rank that has joined may learn of the
+  /// parameters later than the others.
+  void note_added() { compared_ = false; }
 
   /// The numbers of this rank, whose maxima over the ranks `require_equal` takes; empty if the
   /// pass compares nothing. All ranks call this in the same pass, the `pass`-th.
@@ -55,7 +59,7 @@ class PassComparison {
   std::function<std::size_t()> count_{};
   std::function<std::vector<ParameterHash>()> hash_{};
   std::int64_t epoch_ = 0;               // `detail::step_epoch` at the last `start`
-  bool compared_ = false;                // a pass has compared since `start`
+  bool compared_ = false;                // a pass has compared since `start` or `note_added`
   std::vector<ParameterHash> hashes_{};  // empty if this pass does not compare
   FirstError error_{};                   // the error of this pass
 };

@@ -98,6 +98,8 @@ class PassReducer {
   KOLO_EXPORT void begin(bool reducing, bool counts = true);
   /// May be called while another thread ends the pass.
   [[nodiscard]] bool active() const { return active_ && !failed_; }
+  /// True until all operations of a pass are done, also if it has failed.
+  [[nodiscard]] bool is_open() const { return active_; }
   [[nodiscard]] bool reducing() const { return reducing_; }
   /// Sets the factor by which gradients are multiplied before they are submitted, and the prescale
   /// of operations.

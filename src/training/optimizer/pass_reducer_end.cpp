@@ -212,8 +212,11 @@ void PassReducer::submit_missing() noexcept {
   if (differs_) error_.attempt([&] { gather_submitted(); });
 }
 
+// A bucket in which nothing takes part has no operation, but belongs to what differs.
 void PassReducer::gather_submitted() {
   std::vector<std::string> names;
+  for (const Bucket& bucket : buckets_.all())
+    if (bucket.rounds == 0) submit_refusal(operation_name(bucket, 0));
   for (const PendingReduction& pending : pending_) names.push_back(pending.name);
   // The name is that of the summary: a rank in another pass, which is at its summary, gets Mismatch
   // instead of an answer that never comes.
