@@ -25,7 +25,7 @@ find_package(Threads REQUIRED)
 find_package(fmt 9.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(hwy 1.0.3 REQUIRED)
-# base/instruction_set.cpp loads a shared library of Highway itself, and needs only its headers here.
+# base/vectors/instruction_set.cpp loads a shared library of Highway itself, and needs only its headers here.
 get_target_property(kolo_highway_type hwy::hwy TYPE)
 if(kolo_highway_type STREQUAL "SHARED_LIBRARY")
   set(KOLO_LINKS_HIGHWAY OFF)

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "base/elements.hpp"
-#include "base/instruction_set.hpp"
-#include "base/vectors-inl.hpp"
+#include "base/vectors/instruction_set.hpp"
+#include "base/vectors/vectors-inl.hpp"
 #include "reduction/scaling.hpp"
 
 HWY_BEFORE_NAMESPACE();

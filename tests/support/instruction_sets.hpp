@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/instruction_set.hpp"
+#include "base/vectors/instruction_set.hpp"
 
 namespace kolo::internal {
 

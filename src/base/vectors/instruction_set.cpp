@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/instruction_set.hpp"
+#include "base/vectors/instruction_set.hpp"
 
 #ifdef KOLO_HIGHWAY_LIBRARY
 #include <dlfcn.h>

@@ -3,11 +3,11 @@
 #include "base/elements.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "base/convert.cpp"
+#define HWY_TARGET_INCLUDE "base/vectors/convert.cpp"
 #include <hwy/foreach_target.h>
 // Included after foreach_target.h, which includes this file once for each instruction set.
-#include "base/instruction_set.hpp"
-#include "base/vectors-inl.hpp"
+#include "base/vectors/instruction_set.hpp"
+#include "base/vectors/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace kolo::internal::HWY_NAMESPACE {
