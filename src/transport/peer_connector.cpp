@@ -124,8 +124,8 @@ void PeerConnector::drop_stranger() {
   }
   const auto most =
       std::ranges::max_element(claims, {}, [](const auto& one) { return one.second; });
-  const bool claims_differ = most == claims.end() || most->second == 1;
-  const bool are_silent = silent > 0 && (2 * silent >= answered_.size() || claims_differ);
+  const bool all_differ = most == claims.end() || most->second == 1;
+  const bool are_silent = silent > 0 && (2 * silent >= answered_.size() || all_differ);
   answered_.erase(std::ranges::find_if(answered_, [&](const Attempt& attempt) {
     const int rank = attempt.handshake->peer();
     return are_silent ? rank < 0 : rank == most->first;
