@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC1091,SC2034,SC2154
+# shellcheck disable=SC1091,SC2034
 # Compares two builds of Kolo, in alternating runs on one machine: the time of a job that only starts
-# and ends, and allreduces of two ranks on hosts made of network namespaces. Needs root.
+# and ends, and allreduces of two ranks that take each other for hosts, over the loopback interface.
 # Prints the rows of connections_against_revision.csv: the median of each build's runs in
 # microseconds, and of the ratio of the second build's time to the first's in a round, with its
 # minimum and maximum.
@@ -12,14 +12,10 @@
 #   KOLO_OLD_NETWORK  the network of the first build between hosts (sockets)
 #   ROUNDS    number of rounds (7)
 set -euo pipefail
-old=$(cd "$1" && pwd) new=$(cd "$2" && pwd) rounds=${3:-7}
+old=$1 new=$2 rounds=${3:-7}
 declare -A network=([$old]=${KOLO_OLD_NETWORK:-sockets} [$new]=sockets)
 export KOLO_FLIGHT_RECORDER_DIR=off
 source "$(dirname "$0")/compare_builds.sh"
-programs=$new ranks=1 delay=0 mtu=9000
-source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
-make_hosts
-connect_directly
 
 start() { # PROGRAMS RANKS
   local begin=$EPOCHREALTIME
@@ -28,7 +24,8 @@ start() { # PROGRAMS RANKS
 }
 
 between() { # PROGRAMS SIZE
-  on_hosts -x KOLO_NETWORK="${network[$1]}" "$1/kolo-perf" --sizes "$2" --iterations 31 --csv | column kolo_us
+  KOLO_TEST_RANKS_PER_HOST=1 KOLO_NETWORK=${network[$1]} mpirun -np 2 "$1/kolo-perf" --sizes "$2" \
+    --iterations 31 --csv | column kolo_us
 }
 
 echo "what,rounds,old_us,new_us,ratio,min,max"
