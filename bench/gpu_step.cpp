@@ -14,9 +14,9 @@
 //   split     forward and backward in a graph, an allreduce of all gradients, the update in a graph
 //
 // Blocks of steps of each kind alternate; each ends when the GPU is done, so that the host may run
-// ahead within a block. The time of a block is that of its slowest rank. For plain and kolo it also
-// prints what the host's calls take in a step: zero_grad and forward, backward, step. Exits with 77
-// if a kind cannot be captured.
+// ahead within a block. The time of a block is that of its slowest rank. For plain, kolo and late
+// it also prints what the host's calls take in a step: zero_grad and forward, backward, step. Exits
+// with 77 if a kind cannot be captured.
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
 
 #include <ATen/Context.h>

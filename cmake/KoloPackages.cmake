@@ -81,7 +81,10 @@ set(CPACK_DEBIAN_KOLO_TORCH_DEVELOPMENT_PACKAGE_DEPENDS
   "libkolo-dev ${same}, libkolo-torch${kolo_so_version} ${same}, libtorch-dev")
 set(CPACK_DEBIAN_KOLO_TOOLS_PACKAGE_RECOMMENDS "mpi-default-bin")
 # These are loaded at run time, so dpkg-shlibdeps does not see them.
-set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17), libhwy1 (>= 1.0.3)")
+set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17)")
+if(NOT KOLO_LINKS_HIGHWAY)
+  set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_DEPENDS "libhwy1 (>= 1.0.3)")
+endif()
 set(CPACK_DEBIAN_KOLO_TORCH_RUNTIME_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
 # Packages of programs that link a library depend on the library's package, and installing it
 # updates the loader's cache.

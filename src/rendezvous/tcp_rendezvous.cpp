@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "transport/machine.hpp"
 
@@ -42,6 +42,12 @@ void wait_on(const MessageStream& connection, std::chrono::nanoseconds timeout) 
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   const std::int64_t most = PatientDeadline::max_turn.count();
   ::poll(&waits, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, most)));
+}
+
+/// A server that has ended holds its end no more, and hides nobody.
+bool has_hung_up(int socket) {
+  char next = 0;
+  return ::recv(socket, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 }  // namespace
@@ -91,7 +97,7 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
       introduction_(make_introduction()) {
   introduce();
   PatientDeadline deadline(options_.connect_timeout);
-  std::optional<steady_clock::time_point> call_until;
+  std::optional<PatientDeadline> call_until;
   while (!welcome_ || refusal_) {
     if (lost_ && !welcome_ && call_again(call_until)) continue;
     throw_if_over();
@@ -122,9 +128,9 @@ void TcpRendezvous::introduce() {
 
 /// Calls a server that has hung up before its welcome. `until`: set at the first time, from when on
 /// it is called for a limited time. False if that has passed.
-bool TcpRendezvous::call_again(std::optional<steady_clock::time_point>& until) {
-  if (!until) until = steady_clock::now() + options_.call_again_for;
-  const auto left = *until - steady_clock::now();
+bool TcpRendezvous::call_again(std::optional<PatientDeadline>& until) {
+  if (!until) until.emplace(options_.call_again_for);
+  const std::chrono::nanoseconds left = until->left();
   if (left <= 0s) return false;
   std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, between_calls));
   connection_ =
@@ -267,7 +273,8 @@ void TcpRendezvous::take(const Message& message) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
     welcome_ = true;
-    if (is_foreign(users_.at_other_end_of(connection_.descriptor()), options_.secret != Secret{}))
+    const transport::OtherEnd server = users_.at_other_end_of(connection_.descriptor());
+    if (is_foreign(server, options_.secret != Secret{}) && !has_hung_up(connection_.descriptor()))
       refusal_ = fmt::format(
           "the server at {} belongs to another user of this host, or hides its user; use another "
           "port",

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/session_clock.hpp"
 #include "rendezvous/introduction.hpp"
 #include "rendezvous/message.hpp"
 #include "rendezvous/message_stream.hpp"
@@ -108,7 +109,7 @@ class TcpRendezvous : public Rendezvous {
  private:
   [[nodiscard]] Introduction make_introduction() const;
   void introduce();
-  [[nodiscard]] bool call_again(std::optional<std::chrono::steady_clock::time_point>& until);
+  [[nodiscard]] bool call_again(std::optional<PatientDeadline>& until);
   void wait_for(const std::function<bool()>& what, const char* doing);
   void receive();
   void take(const Message& message);

@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace kolo::internal::transport {
 
@@ -58,8 +59,8 @@ bool is_loopback(const in6_addr& address) {
          (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
-/// A request for the socket at the other end, whose address is `peer`. Its family is 0 if there can
-/// be none.
+/// A request for the socket at the other end, whose address is `peer`. Its family is 0 if the
+/// connection is closed.
 SocketRequest request_for_peer_of(int socket, sockaddr_storage& peer) {
   SocketRequest request{};
   request.header.nlmsg_len = sizeof request;
@@ -148,10 +149,21 @@ std::optional<SocketUsers::Found> SocketUsers::ask(SocketRequest& request) {
   return Found{is_held, found.idiag_uid};
 }
 
+/// False if the kernel does not even find this process's end of the connection: its answer is the
+/// same if it cannot tell.
+bool SocketUsers::finds_own_end(SocketRequest request) {
+  inet_diag_sockid& id = request.body.id;
+  id.idiag_if = 0;
+  std::swap(id.idiag_src, id.idiag_dst);
+  std::swap(id.idiag_sport, id.idiag_dport);
+  const std::optional<Found> found = ask(request);
+  return found && found->is_held;
+}
+
 OtherEnd SocketUsers::at_other_end_of(int socket) {
   sockaddr_storage peer{};
   SocketRequest request = request_for_peer_of(socket, peer);
-  if (request.body.sdiag_family == 0) return OtherEnd::unknown;
+  if (request.body.sdiag_family == 0) return OtherEnd::hidden;
   std::optional<Found> found = ask(request);
   if (found && !found->is_held) {
     if (!is_own(peer)) return OtherEnd::elsewhere;
@@ -163,7 +175,7 @@ OtherEnd SocketUsers::at_other_end_of(int socket) {
     }
   }
   if (!found) return OtherEnd::unknown;
-  if (!found->is_held) return OtherEnd::hidden;
+  if (!found->is_held) return finds_own_end(request) ? OtherEnd::hidden : OtherEnd::unknown;
   return found->user == ::geteuid() ? OtherEnd::same_user : OtherEnd::other_user;
 }
 

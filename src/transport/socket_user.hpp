@@ -51,6 +51,7 @@ class SocketUsers {
   [[nodiscard]] bool is_own(const sockaddr_storage& address);
   /// Empty if the kernel does not answer.
   [[nodiscard]] std::optional<Found> ask(SocketRequest& request);
+  [[nodiscard]] bool finds_own_end(SocketRequest request);
 
   node::FileDescriptor kernel_;
   std::uint32_t requests_ = 0;

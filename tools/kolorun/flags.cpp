@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -47,14 +48,19 @@ rendezvous::Secret read_secret(const std::string& path) {
   }
   std::string text;
   std::array<char, 256> piece{};
-  for (ssize_t bytes = 1; bytes > 0 && text.size() < piece.size();) {
-    bytes = ::read(file.get(), piece.data(), piece.size());
-    text.append(piece.data(), static_cast<std::size_t>(std::max(bytes, ssize_t{0})));
-  }
-  std::istringstream words(text);
-  if (!(words >> text)) throw UsageError(fmt::format("--secret-file: '{}' cannot be read", path));
+  // To the end of the first word: a pipe may stay open.
+  std::string word;
+  do {
+    const ssize_t bytes = ::read(file.get(), piece.data(), piece.size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(bytes));
+    std::istringstream words(text);
+    words >> word;
+  } while (text.size() < piece.size() && (word.empty() || text.ends_with(word)));
+  if (word.empty()) throw UsageError(fmt::format("--secret-file: '{}' cannot be read", path));
   try {
-    return rendezvous::secret_from_hex(text);
+    return rendezvous::secret_from_hex(word);
   } catch (const kolo::Error& error) {
     throw UsageError(fmt::format("--secret-file: '{}': {}", path, error.what()));
   }

@@ -170,6 +170,7 @@ void BackwardCall::note_thrown(const autograd::edge_list& roots,
   GraphNodes reached;
   add_reached(roots, reached);
   const std::lock_guard lock(mutex_);
+  if (is_closed_) return;  // `fail` reads what was reached
   if (outputs.empty()) return reached_.merge(reached);
   for (const autograd::Edge& output : outputs)
     if (reached.contains(output.function.get())) reached_.insert(output.function.get());

@@ -52,12 +52,14 @@ std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
 }
 
 // A retired parameter takes part in passes for as long as the program uses it. It is kept until the
-// next reduction includes what passes without reduction have accumulated.
+// next reduction includes what passes without reduction have accumulated. One in a group is kept
+// for good: other ranks may still use theirs, and all submit the group alike.
 void GradientReducer::State::release_unused() {
   if (reducer.is_open()) return;
   for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) {
     const Parameter& parameter = storage.parameters()[slot];
-    if (parameter.waiting || !storage.is_unused(parameter)) continue;
+    if (storage.is_waiting(slot) || is_grouped(parameter) || !storage.is_unused(parameter))
+      continue;
     slot_of.erase(parameter.tensor.unsafeGetTensorImpl());
     storage.release(slot);
   }

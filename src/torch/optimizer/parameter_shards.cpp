@@ -9,6 +9,7 @@
 #include <concepts>
 #include <memory>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -141,11 +142,15 @@ void ParameterShards::release(const ::torch::Tensor& whole, const ::torch::Tenso
                     .released = true};
 }
 
-void ParameterShards::note_retired() {
-  for (ParameterShard& shard : shards_) shard.retired = true;
-  for_each_parameter(whole_groups_, [&](std::size_t, std::size_t, const ::torch::Tensor& whole) {
-    of_whole(whole).retired = false;
+// By the optimizer's own groups: if the program has erased a parameter from one, the places of the
+// whole parameters after it are others.
+void ParameterShards::note_retired(const ParameterGroups& groups) {
+  std::unordered_set<const c10::TensorImpl*> current;
+  for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& shard) {
+    current.insert(shard.unsafeGetTensorImpl());
   });
+  for (ParameterShard& shard : shards_)
+    shard.retired = !current.contains(shard.shard.unsafeGetTensorImpl());
 }
 
 void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const ParameterNames& names) {
@@ -166,7 +171,7 @@ void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const Paramete
       wholes[j] = std::exchange(tensors[j], shard.shard);
     }
   }
-  note_retired();
+  note_retired(groups);
 }
 
 }  // namespace kolo::internal

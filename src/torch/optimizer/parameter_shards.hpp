@@ -72,7 +72,7 @@ class ParameterShards {
  private:
   ParameterShard& add(const ::torch::Tensor& whole, const std::string& name);
   void follow_memory();
-  void note_retired();
+  void note_retired(const ParameterGroups& groups);
   [[nodiscard]] static bool is_laid_out_as_before(const ParameterShard& shard);
 
   ShardPosition position_;
