@@ -56,6 +56,34 @@ TEST_F(ShardedProgramsTest, AGanOfTwoShardedOptimizers) {
   }
 }
 
+// The places of the parameters behind it are others then.
+TEST_F(ShardedProgramsTest, AParameterBehindAnErasedOneIsStillWhole) {
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    std::vector<::torch::Tensor> parameters{parameter({1.0, 1.0}), parameter({1.0, 1.0, 1.0}),
+                                            parameter({1.0, 1.0, 1.0, 1.0, 1.0})};
+    ShardedOptimizer optimizer(
+        optim::SGD(parameters, 1.0),
+        {{"first", parameters[0]}, {"second", parameters[1]}, {"third", parameters[2]}}, {},
+        sharding);
+    const auto step = [&] {
+      optimizer.zero_grad();
+      ::torch::Tensor loss = ::torch::zeros({}, f64);
+      for (const ::torch::Tensor& one : parameters) loss = loss + (one * (rank() + 1)).sum();
+      loss.backward();
+      optimizer.step();
+    };
+    step();
+    auto& held = optimizer.param_groups()[0].params();
+    held.erase(held.begin());
+    parameters.erase(parameters.begin());
+    parameters.push_back(parameter({1.0}));
+    held.push_back(parameters.back());
+    for (int i = 0; i < 2; ++i) step();
+    expect_same_bits_on_all_ranks(parameters);
+    expect_close(parameters[1], ::torch::full({5}, 1.0 - 3 * mean_rank(), f64));
+  }
+}
+
 // As `zero_grad` of LibTorch 2 does, which is not virtual. `second` has gradients in some steps
 // only, on one rank.
 TEST_F(ShardedProgramsTest, GradientsMayBeRemovedByWayOfTheBaseClass) {
