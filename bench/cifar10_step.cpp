@@ -50,7 +50,7 @@ struct Kind {
   std::string timeline{};
   std::vector<double> times{};
   std::vector<double> ratios{};
-  std::vector<double> messages{};  // of a step
+  std::vector<double> messages{};  // control messages of a step
   std::vector<double> message_bytes{};
 };
 

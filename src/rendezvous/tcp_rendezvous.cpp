@@ -24,9 +24,9 @@ using std::chrono::steady_clock;
 
 // The connection counts as lost after this time without a sign of life from the server's host.
 constexpr std::chrono::seconds server_silence{30};
-// Of 32 random bytes, fewer than so many are different in less than one of 10^9 draws.
+// A random secret has fewer in less than one of 10^9 draws.
 constexpr std::size_t min_different_bytes = 20;
-constexpr std::chrono::milliseconds between_calls{20};  // of a server that has hung up
+constexpr std::chrono::milliseconds between_calls{20};  // if the server has hung up
 
 [[nodiscard]] std::string text_in(const char* variable) {
   const char* const value = std::getenv(variable);

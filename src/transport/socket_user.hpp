@@ -17,7 +17,7 @@ namespace kolo::internal::transport {
 
 struct SocketRequest;
 
-/// Who holds the other end of a connection.
+/// The holder of the other end of a connection.
 enum class OtherEnd : std::uint8_t {
   same_user,
   other_user,
@@ -55,7 +55,7 @@ class SocketUsers {
 
   node::FileDescriptor kernel_;
   std::uint32_t requests_ = 0;
-  std::vector<in6_addr> own_addresses_{};  // of this network namespace; IPv4 as in ::ffff:0:0/96
+  std::vector<in6_addr> own_addresses_{};  // this network namespace's; IPv4 as in ::ffff:0:0/96
   std::chrono::steady_clock::time_point listed_at_{};
 };
 

@@ -90,19 +90,14 @@ for ((round = 0; round < 6; ++round)); do
   done
   finish "torchrun's variables, round $round" 1
 done
-pids=()
-for user in "${users[@]}"; do
-  as "$user" "$kolorun" -np 2 "$program" >"$folder/kolorun.$user.log" 2>&1 &
-  pids+=($!)
-done
-finish kolorun 2
-
-if [[ -n $mpirun ]]; then
+starters=("$kolorun")
+[[ -z $mpirun ]] || starters+=("$mpirun")
+for starter in "${starters[@]}"; do
   pids=()
   for user in "${users[@]}"; do
-    as "$user" "$mpirun" -np 2 "$program" >"$folder/mpirun.$user.log" 2>&1 &
+    as "$user" "$starter" -np 2 "$program" >"$folder/${starter##*/}.$user.log" 2>&1 &
     pids+=($!)
   done
-  finish mpirun 2
-fi
+  finish "$starter" 2
+done
 echo "two users: all as expected"

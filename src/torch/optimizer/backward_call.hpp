@@ -69,7 +69,7 @@ class BackwardCall : public c10::DebugInfoBase {
   const std::thread::id caller_ = std::this_thread::get_id();
   std::mutex mutex_{};  // guards the members below
   std::vector<std::weak_ptr<BackwardPart>> parts_{};
-  GraphNodes reached_{};  // of this call and of nested ones, if they have thrown
+  GraphNodes reached_{};  // by this call and nested ones, if they have thrown
   bool is_closed_ = false;
 };
 

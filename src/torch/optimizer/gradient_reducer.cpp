@@ -145,7 +145,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
 }
 
 void GradientReducer::State::follow_module() {
-  release_unused();  // of the last change
+  release_unused();  // parameters that the last change has retired
   if (!module->update()) return;
   reducer.settle();  // a failed pass ends with the parameters that it began with
   names = ParameterNames(module->named(), storage.subject());

@@ -33,7 +33,7 @@ struct ParameterShard {
   std::vector<std::int64_t> lengths{};
   std::vector<std::int64_t> strides{};
   bool shares_gradient = false;  // the shard was given its elements of the whole gradient
-  bool retired = false;          // the optimizer has the parameter no more
+  bool retired = false;          // the optimizer no longer has the parameter
   bool released = false;         // the parameter is gone
 
   /// True if the optimizer steps the parameter. It also steps a frozen one that has a gradient.

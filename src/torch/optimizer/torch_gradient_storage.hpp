@@ -31,7 +31,7 @@ struct Parameter {
   std::string name;
   ::torch::Tensor tensor;
   GradientHook hook{};
-  bool retired = false;                   // the module or optimizer has it no more
+  bool retired = false;                   // the module or optimizer no longer has it
   bool released = false;                  // `tensor` is only in its place
   bool elsewhere = false;                 // another optimizer reduces it
   std::int64_t reductions_elsewhere = 0;  // that optimizer's reductions at the end of the last step
