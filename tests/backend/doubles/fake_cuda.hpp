@@ -133,9 +133,10 @@ class FakeCuda : public gpu::Runtime {
   void release_pinned(std::byte* memory) noexcept override;
   void copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind kind,
             gpu::StreamHandle stream) override;
-  void launch(const gpu::TransferTable& table, gpu::StreamHandle stream) override;
+  void launch(std::span<const gpu::Segment> segments, gpu::StreamHandle stream) override;
 
   [[nodiscard]] int launches() const { return launches_; }
+  [[nodiscard]] int copies_to_device() const { return copies_to_device_; }
   /// The peak of allocated device memory.
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }
 
@@ -185,6 +186,8 @@ class FakeCuda : public gpu::Runtime {
   [[nodiscard]] Stream* find_stream(gpu::StreamHandle handle, const char* call);
   [[nodiscard]] Event* find_event(gpu::EventHandle handle, const char* call);
   void check_memory(const void* begin, std::size_t bytes, const char* what);
+  /// Launches as many of the segments as fit into a table, and returns their number.
+  std::size_t launch_table(std::span<const gpu::Segment> segments, gpu::StreamHandle stream);
 
   mutable std::recursive_mutex mutex_{};
   std::vector<int> gpus_;
@@ -207,6 +210,7 @@ class FakeCuda : public gpu::Runtime {
   Number next_ = 16;
   int launches_ = 0;
   int copies_to_host_ = 0;
+  int copies_to_device_ = 0;
   bool stopping_ = false;
   std::condition_variable_any changed_{};
   std::thread thread_{};

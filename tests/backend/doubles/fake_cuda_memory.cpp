@@ -148,6 +148,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind
                     gpu::StreamHandle stream) {
   pass("cudaMemcpyAsync");
   const int number = kind == gpu::CopyKind::to_host ? copies_to_host_++ : -1;
+  if (kind == gpu::CopyKind::to_device) ++copies_to_device_;
   enqueue(stream, [=, this] {
     if (number >= max_copies_to_host) return false;
     check_memory(from, bytes, "a copy's source");
@@ -157,21 +158,27 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind
   });
 }
 
-void FakeCuda::launch(const gpu::TransferTable& table, gpu::StreamHandle stream) {
+void FakeCuda::launch(std::span<const gpu::Segment> segments, gpu::StreamHandle stream) {
+  for (; !segments.empty(); segments = segments.subspan(launch_table(segments, stream))) {
+  }
+}
+
+std::size_t FakeCuda::launch_table(std::span<const gpu::Segment> segments,
+                                   gpu::StreamHandle stream) {
+  const gpu::TransferTable table = gpu::make_table(segments);
+  const auto count = static_cast<std::size_t>(table.count);
   pass("the launch of the transfer kernel");
   ++launches_;
-  if (table.tiles < 1) complain("a launch without a tile");
+  if (table.tiles < table.count) complain("a launch of an empty segment");
   enqueue(stream, [=, this] {
-    const auto count = static_cast<std::size_t>(table.count);
-    check_memory(table.segments, count * sizeof(gpu::Segment), "a launch's table");
-    for (std::size_t i = 0; i < count; ++i) {
-      const gpu::Segment& segment = table.segments[i];
+    for (const gpu::Segment& segment : std::span(table.segments).first(count)) {
       check_memory(segment.from, bytes_on(segment, segment.from_type), "a segment's source");
       check_memory(segment.to, bytes_on(segment, segment.to_type), "a segment's target");
       transfer_on_host(segment);
     }
     return true;
   });
+  return count;
 }
 
 }  // namespace kolo::internal::backend

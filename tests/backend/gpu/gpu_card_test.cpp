@@ -119,9 +119,9 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
     return segment;
   };
   cuda_->copy(device.get(), pinned.get(), bytes, gpu::CopyKind::to_device, gpu_.stream());
-  gpu::TransferLaunch transfers(gpu_);
+  gpu::TransferLaunch transfers;
   for (const gpu::Segment& segment : segments) transfers.add(at(segment, device.get()));
-  transfers.launch(gpu_.stream());
+  transfers.launch(gpu_, gpu_.stream());
   cuda_->copy(pinned.get(), device.get(), bytes, gpu::CopyKind::to_host, gpu_.stream());
   await();
   for (const gpu::Segment& segment : segments) {

@@ -160,7 +160,7 @@ TEST_F(GpuTest, RefusesGpusThatAreHidden) {
 TEST(BlockPoolTest, GivesTheSameMemoryAgainButNotWhatIsAbandoned) {
   const auto cuda = std::make_shared<FakeCuda>(std::vector{0}, 1);
   {
-    gpu::BlockPool<gpu::PinnedMemory> pool(cuda, gpu::make_pinned_memory);
+    gpu::BlockPool pool(cuda);
     const std::byte* first = nullptr;
     {
       const auto block = pool.take(5000);

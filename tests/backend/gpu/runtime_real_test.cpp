@@ -93,8 +93,9 @@ TEST_F(RealRuntimeTest, CallsThatSucceedLeaveTheProgramsError) {
   EXPECT_NO_THROW(runtime_.wait(stream, event));
   std::byte* const memory = runtime_.allocate(8);
   std::array<std::byte, 8> host{};
+  const std::vector<Segment> segments{{host.data(), host.data(), 8}};
   EXPECT_NO_THROW(runtime_.copy(memory, host.data(), host.size(), CopyKind::to_device, stream));
-  EXPECT_NO_THROW(runtime_.launch({}, stream));
+  EXPECT_NO_THROW(runtime_.launch(segments, stream));
   EXPECT_NO_THROW(runtime_.synchronize(stream));
   EXPECT_NO_THROW(runtime_.synchronize(event));
   runtime_.release(memory);

@@ -67,8 +67,11 @@ class KernelTest : public testing::Test {
     std::vector<std::byte> expected = found;
     std::vector<Segment> moved = segments_;
     for (Segment& segment : moved) place(segment, found.data());
-    const std::int64_t tiles = number_tiles(moved);
-    ASSERT_EQ(launch_transfer({moved.data(), std::ssize(moved), tiles}, nullptr), cudaSuccess);
+    for (std::span<const Segment> left = moved; !left.empty();) {
+      const TransferTable table = make_table(left);
+      ASSERT_EQ(launch_transfer(table, nullptr), cudaSuccess);
+      left = left.subspan(static_cast<std::size_t>(table.count));
+    }
     for (const Segment& offsets : segments_) {
       Segment segment = offsets;
       place(segment, expected.data());

@@ -133,16 +133,27 @@ TEST(Booleans, BecomeZeroOrOne) {
   EXPECT_EQ(output, (std::vector<std::uint8_t>{0, 1, 1, 1, 1}));
 }
 
-TEST(Tiles, CoverEverySegmentInTurn) {
+TEST(Tables, TilesCoverEverySegmentInTurn) {
   std::vector<Segment> segments;
   for (const std::int64_t elements : {1, 8192, 8193, 20000, 5})
     segments.push_back({.elements = elements, .from_type = DType::f32, .to_type = DType::f16});
   segments.push_back({.elements = 32769});
   // Tiles of f32 have 8192 elements, of bytes 32768.
-  EXPECT_EQ(number_tiles(segments), 1 + 1 + 2 + 3 + 1 + 2);
+  const TransferTable table = make_table(segments);
+  EXPECT_EQ(table.tiles, 1 + 1 + 2 + 3 + 1 + 2);
+  ASSERT_EQ(table.count, 6);
   std::vector<std::int64_t> first;
-  for (const Segment& segment : segments) first.push_back(segment.first_tile);
+  for (std::size_t i = 0; i < 6; ++i) first.push_back(table.segments[i].first_tile);
   EXPECT_EQ(first, (std::vector<std::int64_t>{0, 1, 2, 4, 7, 8}));
+}
+
+TEST(Tables, TakeTheFirstSegmentsAsManyAsFit) {
+  std::vector<Segment> segments(TransferTable::max_count + 1);
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    segments[i].elements = static_cast<std::int64_t>(i + 1);
+  const TransferTable table = make_table(segments);
+  EXPECT_EQ(table.count, std::ssize(segments) - 1);
+  EXPECT_EQ(table.segments.back().elements, std::ssize(segments) - 1);
 }
 
 }  // namespace

@@ -92,8 +92,7 @@ class RowExecution : public GpuExecution {
 /// group of many calls.
 class Allgather : public RowExecution {
  public:
-  Allgather(const LaunchContext& context, Batch given)
-      : RowExecution(context, std::move(given)), before_(gpu()), after_(gpu()) {}
+  Allgather(const LaunchContext& context, Batch given) : RowExecution(context, std::move(given)) {}
 
  private:
   bool begin() override {
@@ -101,7 +100,7 @@ class Allgather : public RowExecution {
     for (const Arrival& arrival : arrivals())
       if (arrival.bytes() > 0) (stays(arrival) ? in_place_ : packed_).push_back(&arrival);
     if (!packed_.empty()) pack();
-    before_.launch(stream());
+    before_.launch(gpu(), stream());
     return !in_place_.empty() || !packed_.empty();
   }
 
@@ -117,12 +116,7 @@ class Allgather : public RowExecution {
     gather(buffer_ + offsets_[own], buffer_, bytes_, is_padded_);
   }
 
-  void end() override { after_.launch(stream()); }
-
-  void abandon() override {
-    before_.abandon();
-    after_.abandon();
-  }
+  void end() override { after_.launch(gpu(), stream()); }
 
   [[nodiscard]] bool stays(const Arrival& arrival) const {
     return arrival.bytes() >= min_bytes_in_place ||
@@ -185,8 +179,8 @@ class Allgather : public RowExecution {
   std::vector<std::int64_t> bytes_{};    // bytes of each rank's part
   std::vector<std::int64_t> offsets_{};  // each rank's offset in the buffer
   bool is_padded_ = false;
-  gpu::TransferLaunch before_;
-  gpu::TransferLaunch after_;
+  gpu::TransferLaunch before_{};
+  gpu::TransferLaunch after_{};
 };
 
 /// Sends every other rank its rows, tensor by tensor.

@@ -74,7 +74,6 @@ Progress GpuExecution::step() {
     return Progress::done;
   } catch (...) {
     communicator().abort();
-    abandon();
     throw;
   }
 }

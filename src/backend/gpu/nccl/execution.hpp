@@ -64,8 +64,6 @@ class GpuExecution : public Execution {
   virtual void call() = 0;
   /// Launches the work after NCCL's.
   virtual void end() {}
-  /// Keeps buffers from being reused after a failure: the GPU may still access them.
-  virtual void abandon() {}
 
   /// Called by constructors: before `begin`, every rank gets the `own` bytes of every other.
   void exchange_numbers(std::span<const std::byte> own) {

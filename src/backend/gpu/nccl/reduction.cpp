@@ -54,7 +54,7 @@ ReductionSplit split_reduction(const Batch& batch, DType wire) {
 class PackedReduction : public GpuExecution {
  public:
   PackedReduction(const LaunchContext& context, Batch given)
-      : GpuExecution(context, std::move(given)), before_(gpu()), after_(gpu()) {
+      : GpuExecution(context, std::move(given)) {
     for (const BatchTensor* tensor : batch().tensors)
       if (tensor->elements() > 0) by_type_[tensor->dtype].push_back(tensor);
   }
@@ -99,7 +99,7 @@ class PackedReduction : public GpuExecution {
       packed_.push_back(pack(dtype, tensors, next));
       next += room(dtype, tensors);
     }
-    before_.launch(stream());
+    before_.launch(gpu(), stream());
     return !packed_.empty();
   }
 
@@ -107,17 +107,12 @@ class PackedReduction : public GpuExecution {
     for (const PackedTensors& packed : packed_) call(packed);
   }
 
-  void end() final { after_.launch(stream()); }
-
-  void abandon() final {
-    before_.abandon();
-    after_.abandon();
-  }
+  void end() final { after_.launch(gpu(), stream()); }
 
   std::map<DType, Tensors> by_type_{};
   std::vector<PackedTensors> packed_{};
-  gpu::TransferLaunch before_;
-  gpu::TransferLaunch after_;
+  gpu::TransferLaunch before_{};
+  gpu::TransferLaunch after_{};
 };
 
 /// Packs tensors of a type into the buffer one after the other. A tensor that is the only one of

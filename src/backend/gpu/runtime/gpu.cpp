@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <map>
 #include <thread>
 
@@ -102,30 +101,6 @@ void Gpu::await(std::span<const BatchTensor* const> tensors, StreamHandle stream
     if (mark == nullptr || mark->number() < tensor->ready->number()) mark = tensor->ready.get();
   }
   for (const auto& [from, mark] : last) runtime_->wait(stream, mark->event());
-}
-
-void TransferLaunch::add(const Segment& segment) {
-  if (segment.elements > 0) segments_.push_back(segment);
-}
-
-void TransferLaunch::launch(StreamHandle stream) {
-  if (segments_.empty()) return;
-  const std::int64_t tiles = number_tiles(segments_);
-  const std::size_t bytes = segments_.size() * sizeof(Segment);
-  staged_ = gpu_.pinned_blocks().take(bytes);
-  table_ = gpu_.device_blocks().take(bytes);
-  // The copy from pinned memory does not block. Both blocks stay taken until this object is
-  // destroyed.
-  std::memcpy(staged_.data(), segments_.data(), bytes);
-  gpu_.runtime()->copy(table_.data(), staged_.data(), bytes, CopyKind::to_device, stream);
-  gpu_.runtime()->launch({reinterpret_cast<const Segment*>(table_.data()),
-                          static_cast<std::int64_t>(segments_.size()), tiles},
-                         stream);
-}
-
-void TransferLaunch::abandon() {
-  staged_.abandon();
-  table_.abandon();
 }
 
 }  // namespace kolo::internal::backend::gpu

@@ -126,14 +126,12 @@ class Gpu {
   /// Leaks the memory, whose release would wait for a GPU that is busy forever, and the streams,
   /// which a thread that was left behind may still use. Must be the last call.
   void leak() {
-    device_blocks_.leak();
     pinned_blocks_.leak();
     static_cast<void>(stream_.release());
     static_cast<void>(return_stream_.release());
   }
 
-  [[nodiscard]] BlockPool<DeviceMemory>& device_blocks() { return device_blocks_; }
-  [[nodiscard]] BlockPool<PinnedMemory>& pinned_blocks() { return pinned_blocks_; }
+  [[nodiscard]] BlockPool& pinned_blocks() { return pinned_blocks_; }
 
  private:
   void open(int index);
@@ -145,30 +143,22 @@ class Gpu {
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>(runtime_);
   Versions versions_{};
   DeviceProperties properties_{};
-  BlockPool<DeviceMemory> device_blocks_{runtime_, make_device_memory};
-  BlockPool<PinnedMemory> pinned_blocks_{runtime_, make_pinned_memory};
+  BlockPool pinned_blocks_{runtime_};
   Stream stream_{};
   Stream return_stream_{};
 };
 
-/// Collects segments and launches one kernel for all of them. Must live until the stream has
-/// finished the launch, or be abandoned.
+/// Collects segments, to launch them together.
 class TransferLaunch {
  public:
-  explicit TransferLaunch(Gpu& gpu) : gpu_(gpu) {}
-
   /// Ignores empty segments.
-  void add(const Segment& segment);
-  /// Call it once. Launches nothing if there are no segments.
-  void launch(StreamHandle stream);
-  /// Keeps the memory from being reused: the GPU may still access it.
-  void abandon();
+  void add(const Segment& segment) {
+    if (segment.elements > 0) segments_.push_back(segment);
+  }
+  void launch(Gpu& gpu, StreamHandle stream) const { gpu.runtime()->launch(segments_, stream); }
 
  private:
-  Gpu& gpu_;
   std::vector<Segment> segments_{};
-  BlockPool<PinnedMemory>::Block staged_{};
-  BlockPool<DeviceMemory>::Block table_{};
 };
 
 }  // namespace kolo::internal::backend::gpu

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -77,24 +76,21 @@ using PinnedMemory = std::unique_ptr<std::byte, Destroy<&Runtime::release_pinned
   return {runtime->allocate_pinned(bytes), {runtime}};
 }
 
-/// Keeps memory for later batches, because it is expensive to allocate. A block returns to the pool
-/// when it is destroyed. An abandoned block stays unused until the pool is destroyed. The pool must
-/// outlive its blocks. One thread at a time.
-template <typename Memory>
+/// Keeps pinned memory for later batches, because it is expensive to allocate. A block returns to
+/// the pool when it is destroyed. An abandoned block stays unused until the pool is destroyed. The
+/// pool must outlive its blocks. One thread at a time.
 class BlockPool {
   struct Item {
-    Memory memory;
+    PinnedMemory memory;
     std::size_t bytes;
   };
   struct GiveBack {
-    BlockPool* pool = nullptr;
+    BlockPool* pool;
 
     void operator()(Item* item) const noexcept { pool->free_.emplace_back(item); }
   };
 
  public:
-  using Make = std::function<Memory(const std::shared_ptr<Runtime>&, std::size_t bytes)>;
-
   class Block {
    public:
     Block() = default;
@@ -110,15 +106,14 @@ class BlockPool {
     std::unique_ptr<Item, GiveBack> item_{};
   };
 
-  BlockPool(std::shared_ptr<Runtime> runtime, Make make)
-      : runtime_(std::move(runtime)), make_(std::move(make)) {}
+  explicit BlockPool(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
   /// A block of at least `bytes`. Sizes are powers of two, so that blocks are often reused.
   [[nodiscard]] Block take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     const auto found = std::ranges::find(free_, size, [](const auto& item) { return item->bytes; });
     if (found == free_.end())
-      return {*this, std::make_unique<Item>(Item{make_(runtime_, size), size})};
+      return {*this, std::make_unique<Item>(Item{make_pinned_memory(runtime_, size), size})};
     Block block(*this, std::move(*found));
     free_.erase(found);
     return block;
@@ -136,7 +131,6 @@ class BlockPool {
   static constexpr std::size_t min_bytes = 4096;
 
   std::shared_ptr<Runtime> runtime_;
-  Make make_;
   std::vector<std::unique_ptr<Item>> free_{};
   std::vector<std::unique_ptr<Item>> abandoned_{};
 };

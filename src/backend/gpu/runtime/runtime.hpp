@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/gpu/runtime/transfer.hpp"
@@ -90,9 +91,9 @@ class Runtime {
   /// Pinned memory must stay valid until the stream has finished the copy.
   virtual void copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
                     StreamHandle stream) = 0;
-  /// Makes one launch. The segments lie in device memory that stays valid until the stream has
-  /// finished the launch.
-  virtual void launch(const TransferTable& table, StreamHandle stream) = 0;
+  /// Launches the transfer kernel, more than once if there are more segments than fit into a table.
+  /// No segment is empty. They are copied, and need not outlive the call.
+  virtual void launch(std::span<const Segment> segments, StreamHandle stream) = 0;
 };
 
 /// The version of CUDA for which Kolo was built, such as "13.0"; "" in a build without CUDA. Does

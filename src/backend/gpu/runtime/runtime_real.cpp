@@ -183,8 +183,12 @@ class RealRuntime : public Runtime {
           "cudaMemcpyAsync");
   }
 
-  void launch(const TransferTable& table, StreamHandle stream) override {
-    check(launch_transfer(table, stream), "the launch of the transfer kernel");
+  void launch(std::span<const Segment> segments, StreamHandle stream) override {
+    while (!segments.empty()) {
+      const TransferTable table = make_table(segments);
+      check(launch_transfer(table, stream), "the launch of the transfer kernel");
+      segments = segments.subspan(static_cast<std::size_t>(table.count));
+    }
   }
 };
 

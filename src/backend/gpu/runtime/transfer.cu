@@ -182,16 +182,18 @@ struct TransferTile {
 
 /// Finds the segment of a tile by binary search.
 __device__ const Segment& segment_of(const TransferTable& table, std::int64_t tile) {
+  const Segment* const segments = table.segments.data();
   std::int64_t first = 0;
   std::int64_t end = table.count;
   while (end - first > 1) {
     const std::int64_t middle = (first + end) / 2;
-    (table.segments[middle].first_tile <= tile ? first : end) = middle;
+    (segments[middle].first_tile <= tile ? first : end) = middle;
   }
-  return table.segments[first];
+  return segments[first];
 }
 
-__global__ void __launch_bounds__(threads, 3) transfer(const TransferTable table) {
+__global__ void __launch_bounds__(threads, 3)
+    transfer(const __grid_constant__ TransferTable table) {
   for (std::int64_t tile = blockIdx.x; tile < table.tiles; tile += gridDim.x) {
     const Segment& segment = segment_of(table, tile);
     const std::int64_t from_bytes = signed_size_of(segment.from_type);

@@ -3,6 +3,8 @@
 // converts them.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -43,22 +45,29 @@ inline constexpr std::int64_t tile_bytes = 32 << 10;
   return tile_bytes / (from > to ? from : to);
 }
 
-/// Segments in memory that the device can read.
+/// The segments of one launch. They are a parameter of the kernel, which spares the host a copy to
+/// the device, and a block of memory to keep until the GPU has read it.
 struct TransferTable {
-  const Segment* segments = nullptr;
-  std::int64_t count = 0;
-  std::int64_t tiles = 0;
-};
+  static constexpr std::size_t max_count = 72;
 
-/// Assigns tiles to the segments and returns the number of tiles.
-[[nodiscard]] inline std::int64_t number_tiles(std::span<Segment> segments) {
   std::int64_t tiles = 0;
-  for (Segment& segment : segments) {
+  std::int64_t count = 0;
+  std::array<Segment, max_count> segments{};
+};
+// What all drivers and GPUs accept; the limit is 32 KB only since CUDA 12.1.
+static_assert(sizeof(TransferTable) <= 4096);
+
+/// Takes the first segments, as many as fit into a table, and assigns tiles to them.
+[[nodiscard]] inline TransferTable make_table(std::span<const Segment> segments) {
+  TransferTable table;
+  for (const Segment& segment : segments.first(std::min(segments.size(), table.max_count))) {
     const std::int64_t each = tile_elements(segment);
-    segment.first_tile = tiles;
-    tiles += (segment.elements + each - 1) / each;
+    Segment& added = table.segments[static_cast<std::size_t>(table.count++)];
+    added = segment;
+    added.first_tile = table.tiles;
+    table.tiles += (segment.elements + each - 1) / each;
   }
-  return tiles;
+  return table;
 }
 
 }  // namespace kolo::internal::backend::gpu

@@ -40,8 +40,6 @@ class StagedChunk {
       item.input.abandon();
       item.output.abandon();
     }
-    outgoing_.abandon();
-    incoming_.abandon();
   }
   StagedChunk(const StagedChunk&) = delete;
   StagedChunk& operator=(const StagedChunk&) = delete;
@@ -52,7 +50,7 @@ class StagedChunk {
     if (reads_input())
       for (const StagedRange& item : staged_)
         move(item.source, item.input.data(), item.bytes, CopyKind::to_host);
-    outgoing_.launch(gpu_.stream());
+    outgoing_.launch(gpu_, gpu_.stream());
     arrived_ = make_event(gpu_.runtime());
     gpu_.runtime()->record(arrived_.get(), gpu_.stream());
     Batch host = batch_;
@@ -98,7 +96,7 @@ class StagedChunk {
   }
 
  private:
-  using Block = BlockPool<PinnedMemory>::Block;
+  using Block = BlockPool::Block;
   enum class Stage : std::uint8_t { leaving, host, returning, done };
 
   /// An element range that is copied through the host.
@@ -192,7 +190,7 @@ class StagedChunk {
           item.output.data() != nullptr ? item.output.data() : item.input.data();
       move(from, item.target, item.arriving, CopyKind::to_device);
     }
-    incoming_.launch(gpu_.return_stream());
+    incoming_.launch(gpu_, gpu_.return_stream());
     returned_ = make_event(gpu_.runtime());
     gpu_.runtime()->record(returned_.get(), gpu_.return_stream());
   }
@@ -204,8 +202,8 @@ class StagedChunk {
   std::uint32_t part_;
   Stage stage_ = Stage::leaving;
   std::deque<StagedRange> staged_{};  // a deque: the backend points to the tensors
-  TransferLaunch outgoing_{gpu_};
-  TransferLaunch incoming_{gpu_};
+  TransferLaunch outgoing_{};
+  TransferLaunch incoming_{};
   Event arrived_{};
   Event returned_{};
   std::unique_ptr<Execution> execution_{};

@@ -12,6 +12,7 @@
 #define __device__
 #define __global__
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct CUstream_st;
 struct CUevent_st;
