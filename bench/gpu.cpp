@@ -70,10 +70,8 @@ std::vector<Segment> segments_between(const TensorSet& set, const std::byte* fro
 
 void print_plan() {
   for (const TensorSet& set : tensor_sets()) {
-    std::vector<Segment> segments = segments_between(set, nullptr, nullptr);
-    const std::int64_t tiles = number_tiles(segments);
-    fmt::print("{:<24} {} tensors, {} bytes, {} tiles: copy, pack, unpack\n", set.name,
-               segments.size(), packed_bytes(set), tiles);
+    fmt::print("{:<24} {} tensors, {} bytes: copy, pack, unpack\n", set.name, set.elements.size(),
+               packed_bytes(set));
   }
   for (const std::int64_t bytes : allreduce_bytes)
     fmt::print("allreduce of {:>9} B   bare NCCL, Kolo\n", bytes);
@@ -121,26 +119,14 @@ double time_on_gpu(cudaStream_t stream, Work work) {
 struct OnGpu {
   std::byte* tensors;
   std::byte* buffer;
-  Segment* pack;
-  Segment* unpack;
-  std::int64_t tiles;
+  std::vector<Segment> pack;
+  std::vector<Segment> unpack;
 };
 
-Segment* copy_to_gpu(const std::vector<Segment>& segments) {
-  const std::size_t bytes = segments.size() * sizeof(Segment);
-  std::byte* const memory = allocate(static_cast<std::int64_t>(bytes));
-  check(cudaMemcpy(memory, segments.data(), bytes, cudaMemcpyHostToDevice));
-  return reinterpret_cast<Segment*>(memory);
-}
-
 OnGpu place(const TensorSet& set) {
-  OnGpu made{allocate(packed_bytes(set)), allocate(packed_bytes(set)), nullptr, nullptr, 0};
-  std::vector<Segment> pack = segments_between(set, made.tensors, made.buffer);
-  std::vector<Segment> unpack = segments_between(set, made.buffer, made.tensors);
-  made.tiles = number_tiles(pack);
-  static_cast<void>(number_tiles(unpack));
-  made.pack = copy_to_gpu(pack);
-  made.unpack = copy_to_gpu(unpack);
+  OnGpu made{allocate(packed_bytes(set)), allocate(packed_bytes(set)), {}, {}};
+  made.pack = segments_between(set, made.tensors, made.buffer);
+  made.unpack = segments_between(set, made.buffer, made.tensors);
   return made;
 }
 
@@ -151,17 +137,14 @@ void compare_packing(Gpu& gpu, const TensorSet& tensors) {
   std::vector<OnGpu> all;
   for (std::size_t i = 0; i < sets; ++i) all.push_back(place(tensors));
   const auto set_of = [&](int i) -> OnGpu& { return all[static_cast<std::size_t>(i) % sets]; };
-  const auto count = static_cast<std::int64_t>(tensors.elements.size());
   const double copy = time_on_gpu(gpu.stream(), [&](int i) {
     check(cudaMemcpyAsync(set_of(i).buffer, set_of(i).tensors, static_cast<std::size_t>(bytes),
                           cudaMemcpyDeviceToDevice, gpu.stream()));
   });
-  const double pack = time_on_gpu(gpu.stream(), [&](int i) {
-    gpu.runtime()->launch({set_of(i).pack, count, set_of(i).tiles}, gpu.stream());
-  });
-  const double unpack = time_on_gpu(gpu.stream(), [&](int i) {
-    gpu.runtime()->launch({set_of(i).unpack, count, set_of(i).tiles}, gpu.stream());
-  });
+  const double pack = time_on_gpu(
+      gpu.stream(), [&](int i) { gpu.runtime()->launch(set_of(i).pack, gpu.stream()); });
+  const double unpack = time_on_gpu(
+      gpu.stream(), [&](int i) { gpu.runtime()->launch(set_of(i).unpack, gpu.stream()); });
   const auto rate = [&](double microseconds) {
     return 2.0 * static_cast<double>(bytes) / microseconds / 1000.0;
   };
@@ -171,9 +154,8 @@ void compare_packing(Gpu& gpu, const TensorSet& tensors) {
       tensors.name, copy, rate(copy), pack, rate(pack), 100 * copy / pack, unpack, rate(unpack),
       100 * copy / unpack);
   for (const OnGpu& set : all) {
-    for (void* memory : {static_cast<void*>(set.tensors), static_cast<void*>(set.buffer),
-                         static_cast<void*>(set.pack), static_cast<void*>(set.unpack)})
-      check(cudaFree(memory));
+    check(cudaFree(set.tensors));
+    check(cudaFree(set.buffer));
   }
 }
 

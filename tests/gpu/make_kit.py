@@ -8,9 +8,11 @@ programs were built with; the other machine's glibc must be as new.
 """
 
 import argparse
+import ctypes.util
 import glob
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +91,18 @@ class Kit:
             target.parent.mkdir(exist_ok=True)
             run("strip", "-o", target, source)
             self.add_libraries_of(source)
+        self.add_loaded("libhwy.so.1")
+
+    def add_loaded(self, name):
+        """Adds a library that Kolo loads at run time, and which `ldd` therefore does not show."""
+        found = ctypes.util.find_library(name.removeprefix("lib").partition(".")[0])
+        if found != name:
+            sys.exit(f"make_kit: {name} is not found")
+        script = f"import ctypes; ctypes.CDLL({name!r}); print(open('/proc/self/maps').read())"
+        maps = run(sys.executable, "-c", script, stdout=subprocess.PIPE, text=True).stdout
+        loaded = re.search(rf"\S+/{re.escape(name)}\S*", maps)[0]
+        copy(loaded, self.folder / "lib" / name)
+        self.add_libraries_of(loaded)
 
     def add_mpi(self):
         """Adds Open MPI in the folders in which it searches below OPAL_PREFIX."""
