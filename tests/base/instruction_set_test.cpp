@@ -34,10 +34,19 @@ TEST(InstructionSet, TheBestIsChosen) {
   if (__builtin_cpu_supports("avx2") == 0) GTEST_SKIP() << "this machine has no AVX2";
   EXPECT_LE(best, HWY_AVX2) << hwy::TargetName(best);
 #endif
-  EXPECT_TRUE(chosen_target().IsInitialized());
-  hwy::ChosenTarget expected;
-  expected.Update(supported_targets());
-  EXPECT_EQ(chosen_target().GetIndex(), expected.GetIndex());
+  const ChosenTarget expected(supported_targets());
+  constexpr std::int64_t all = HWY_CHOSEN_TARGET_MASK_TARGETS;
+  EXPECT_EQ(chosen_target().index(all), expected.index(all));
+}
+
+// The table of a file has no function for a set for which the file is not compiled.
+TEST(InstructionSet, IsOneForWhichTheFileIsCompiled) {
+  const std::int64_t best = HWY_TARGETS & -HWY_TARGETS;
+  const ChosenTarget chosen(best);
+  const std::int64_t all = HWY_CHOSEN_TARGET_MASK_TARGETS;
+  const std::int64_t others = all & ~HWY_CHOSEN_TARGET_SHIFT(best);
+  EXPECT_LT(chosen.index(all), chosen.index(others));
+  EXPECT_EQ(chosen.index(others), HWY_MAX_DYNAMIC_TARGETS + 1) << "the scalar code";
 }
 
 }  // namespace

@@ -242,7 +242,7 @@ TYPED_TEST(ReduceRealVectors, KnowEveryOperationWhereTheMachineHasVectors) {
     return reduce_vectors({.op = op, .dtype = dtype<TypeParam>(), .result = result}, inputs, 1,
                           bytes_of(output.data()));
   };
-  chosen_target().Update(supported_targets());
+  chosen_target().update(supported_targets());
   if (!(supported_targets() & (HWY_AVX2 | HWY_NEON))) GTEST_SKIP() << "no vectors here";
   for (const ReduceOp op : ops) EXPECT_TRUE(doubled(op, {})) << static_cast<int>(op);
   EXPECT_TRUE(!is_half_type<TypeParam> || doubled(ReduceOp::average, DType::f32));

@@ -16,12 +16,12 @@ template <typename Test>
 void for_each_instruction_set(Test test) {
   struct Restore {
     std::int64_t all = supported_targets();
-    ~Restore() { chosen_target().Update(all); }
+    ~Restore() { chosen_target().update(all); }
   } const restore;
   for (std::int64_t left = restore.all; left != 0; left &= left - 1) {
     const std::int64_t one = left & -left;
     const testing::ScopedTrace trace(__FILE__, __LINE__, hwy::TargetName(one));
-    chosen_target().Update(one);
+    chosen_target().update(one);
     test();
     if (testing::Test::HasFatalFailure()) return;
   }

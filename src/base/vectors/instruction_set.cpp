@@ -31,12 +31,8 @@ std::int64_t supported_targets() { return hwy::SupportedTargets(); }
 
 #endif
 
-hwy::ChosenTarget& chosen_target() {
-  static hwy::ChosenTarget chosen;
-  [[maybe_unused]] static const bool is_chosen = [] {
-    chosen.Update(supported_targets());
-    return true;
-  }();
+ChosenTarget& chosen_target() {
+  static ChosenTarget chosen(supported_targets());
   return chosen;
 }
 

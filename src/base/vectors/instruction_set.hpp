@@ -4,6 +4,8 @@
 
 #include <hwy/targets.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace kolo::internal {
@@ -14,8 +16,29 @@ namespace kolo::internal {
 /// the set that every machine of this architecture has, and a warning is logged.
 [[nodiscard]] std::int64_t supported_targets();
 
-/// The instruction set in use, at first the best of this machine. Thread-safe.
-[[nodiscard]] hwy::ChosenTarget& chosen_target();
+/// The instruction sets that may be used. Thread-safe. hwy::ChosenTarget is not used: its inline
+/// functions differ between files that are compiled for different sets, and in a build without
+/// optimization the linker keeps one of them for all files.
+class ChosenTarget {
+ public:
+  explicit ChosenTarget(std::int64_t targets) { update(targets); }
+
+  /// `targets`: HWY_* bits.
+  void update(std::int64_t targets) {
+    mask_.store(HWY_CHOSEN_TARGET_SHIFT(targets) | HWY_CHOSEN_TARGET_MASK_SCALAR);
+  }
+  /// The index of the best one in Highway's tables. `compiled`: HWY_CHOSEN_TARGET_MASK_TARGETS of
+  /// the file with the table.
+  [[nodiscard]] std::size_t index(std::int64_t compiled) const {
+    return hwy::Num0BitsBelowLS1Bit_Nonzero64(static_cast<std::uint64_t>(mask_.load() & compiled));
+  }
+
+ private:
+  std::atomic<std::int64_t> mask_{};
+};
+
+/// What is in use, at first all of this machine.
+[[nodiscard]] ChosenTarget& chosen_target();
 
 }  // namespace kolo::internal
 
@@ -29,5 +52,5 @@ namespace kolo::internal {
   static constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_by_target[] = { \
       nullptr, HWY_CHOOSE_TARGET_LIST(function), HWY_CHOOSE_FALLBACK(function)}
 #define KOLO_DISPATCH(function) \
-  (*function##_by_target[::kolo::internal::chosen_target().GetIndex()])
+  (*function##_by_target[::kolo::internal::chosen_target().index(HWY_CHOSEN_TARGET_MASK_TARGETS)])
 #endif
