@@ -12,6 +12,7 @@ shift 2
 port=$((10000 + RANDOM % 10000))
 processes=()
 hosts=1
+export KOLO_TEST_STARTER=$$  # for the double of NCCL
 if [[ $how == *_on_hosts ]]; then
   hosts=2
   export KOLO_TEST_RANKS_PER_HOST=$((n / 2))

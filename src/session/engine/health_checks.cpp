@@ -25,6 +25,9 @@ constexpr std::chrono::seconds time_for_the_reason{1};
 /// The time for reading the last messages of an ended process before the process counts as lost.
 constexpr milliseconds time_to_read{50};
 
+/// The time in which the last kernels end after the process of another rank has ended.
+constexpr std::chrono::seconds time_for_last_kernels{10};
+
 /// The number of checks without progress after which a waiting rank counts as blocked. Messages in
 /// flight have arrived by then.
 constexpr int quiet_enough = 5;
@@ -65,7 +68,7 @@ std::optional<Failure> HealthChecks::check(const Progress& progress) {
   progress_ = progress;
   negotiator_.on_time(clock_.now());
   publish_status();
-  if (negotiator_.ended()) return std::nullopt;
+  if (negotiator_.ended()) return find_lost_kernels();
   if (auto failure = find_failed_peer()) return failure;
   if (auto failure = find_ended_process()) return failure;
   if (auto failure = find_interruption()) return failure;
@@ -77,6 +80,25 @@ std::optional<Failure> HealthChecks::check(const Progress& progress) {
 }
 
 RankSet HealthChecks::awaited_for_long() { return watch_.awaited_for_long(pending_waits()); }
+
+/// After the end of the negotiation ranks may leave the job, and this one waits only for its GPU. A
+/// rank that leaves has seen its own kernels end, so this one's end soon; if it was killed, they
+/// wait for it forever.
+std::optional<Failure> HealthChecks::find_lost_kernels() {
+  if (launched_.batches().empty()) return std::nullopt;
+  if (auto failure = find_interruption()) return failure;
+  const RankSet gone = RankSet::of(links_.lost_ranks());
+  if (gone.empty()) return std::nullopt;
+  if (!gone_since_) gone_since_ = clock_.now();
+  if (clock_.now() - *gone_since_ < time_for_last_kernels) return std::nullopt;
+  const LaunchedBatch& oldest = launched_.batches().front();
+  return Failure{FailureKind::peer_left,
+                 fmt::format("the process{} of {} ended, and this rank's GPU has not finished {} "
+                             "{} s later",
+                             gone.count() == 1 ? "" : "es", ranks_in_words(gone), oldest.what,
+                             time_for_last_kernels.count()),
+                 "", gone};
+}
 
 /// The failure of another rank of this host, as its status page shows it.
 std::optional<Failure> HealthChecks::find_failed_peer() const {

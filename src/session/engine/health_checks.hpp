@@ -61,6 +61,7 @@ class HealthChecks {
   [[nodiscard]] std::string describe_others(bool times) const;
 
  private:
+  [[nodiscard]] std::optional<Failure> find_lost_kernels();
   [[nodiscard]] std::optional<Failure> find_failed_peer() const;
   [[nodiscard]] std::optional<Failure> find_ended_process();
   [[nodiscard]] std::optional<Failure> find_interruption();
@@ -90,7 +91,8 @@ class HealthChecks {
   Progress progress_{};
   TimePoint next_{};
   std::optional<TimePoint> interrupted_at_{};
-  int quiet_checks_ = 0;  // checks in a row without progress
+  std::optional<TimePoint> gone_since_{};  // when a process was gone after the end
+  int quiet_checks_ = 0;                   // checks in a row without progress
   TimePoint plan_awaited_since_{};
   TimePoint others_awaited_since_{};
   // The ranks whose processes had ended at the last checks. Their last messages have been read
