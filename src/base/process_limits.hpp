@@ -39,7 +39,7 @@ inline constexpr auto process_limits =
 /// The number of descriptors that strangers may use up in one place: `wanted`, or less if this
 /// process may not open many.
 [[nodiscard]] inline std::size_t descriptors_for_strangers(std::size_t wanted) {
-  constexpr std::size_t fewest = 16;
+  constexpr std::size_t fewest = 4;
   rlimit limit{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return std::max(fewest, std::min<std::size_t>(wanted, limit.rlim_cur / 8));

@@ -27,6 +27,7 @@ constexpr std::chrono::seconds server_silence{30};
 // A random secret has fewer in less than one of 10^9 draws.
 constexpr std::size_t min_different_bytes = 20;
 constexpr std::chrono::milliseconds between_calls{20};  // if the server has hung up
+constexpr const char* advice = "if another program listens there, use another port";
 
 [[nodiscard]] std::string text_in(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -97,14 +98,23 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
       introduction_(make_introduction()) {
   introduce();
   PatientDeadline deadline(options_.connect_timeout);
-  std::optional<PatientDeadline> call_until;
+  std::optional<PatientDeadline> call_until;  // since the server has hung up for the first time
   while (!welcome_ || refusal_) {
-    if (lost_ && !welcome_ && call_again(call_until)) continue;
+    if (lost_ && !welcome_) {
+      if (!call_until) call_until.emplace(options_.call_again_for);
+      if (!call_until->is_over()) {
+        call_again(*call_until);
+        continue;
+      }
+      throw BackendError(fmt::format("{}; {}", *refusal_, advice));
+    }
     throw_if_over();
     if (deadline.is_over())
-      throw BackendError(
-          fmt::format("{} does not answer as a rendezvous server", to_string(options_.server)));
+      throw BackendError(fmt::format("{} does not answer as a rendezvous server; {}",
+                                     to_string(options_.server), advice));
+    if (options_.while_connecting) options_.while_connecting();
     wait_on(connection_, deadline.left());
+    if (call_until) static_cast<void>(call_until->left());  // as in each turn
     receive();
   }
 }
@@ -126,20 +136,15 @@ void TcpRendezvous::introduce() {
   introduction_.begin(connection_);
 }
 
-/// Calls a server that has hung up before its welcome. `until`: set at the first time, from when on
-/// it is called for a limited time. False if that has passed.
-bool TcpRendezvous::call_again(std::optional<PatientDeadline>& until) {
-  if (!until) until.emplace(options_.call_again_for);
-  const std::chrono::nanoseconds left = until->left();
-  if (left <= 0s) return false;
-  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, between_calls));
+/// Calls a server that has hung up before its welcome.
+void TcpRendezvous::call_again(PatientDeadline& until) {
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(until.left(), between_calls));
   connection_ =
-      MessageStream(transport::connect_to(options_.server, left, options_.while_connecting));
+      MessageStream(transport::connect_to(options_.server, until, options_.while_connecting));
   introduction_ = make_introduction();
   refusal_.reset();
   lost_ = false;
   introduce();
-  return true;
 }
 
 const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {

@@ -27,7 +27,7 @@ struct ClientOptions {
   int wanted_rank = -1;   // only without an agent
   std::string version{};  // Kolo's version
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
-  std::function<void()> while_connecting{};  // called between attempts
+  std::function<void()> while_connecting{};  // called now and then
   // A server under a flood of strangers may take this process for one and hang up: it calls again.
   std::chrono::nanoseconds call_again_for = std::chrono::seconds(10);
   // Longer than the timeouts of the server, so that the server reports the late ranks first.
@@ -109,7 +109,7 @@ class TcpRendezvous : public Rendezvous {
  private:
   [[nodiscard]] Introduction make_introduction() const;
   void introduce();
-  [[nodiscard]] bool call_again(std::optional<PatientDeadline>& until);
+  void call_again(PatientDeadline& until);
   void wait_for(const std::function<bool()>& what, const char* doing);
   void receive();
   void take(const Message& message);

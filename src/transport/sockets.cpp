@@ -163,20 +163,34 @@ std::optional<int> end_of_connecting(int socket, nanoseconds timeout) {
   return error;
 }
 
-node::FileDescriptor connect_to(const Endpoint& endpoint, nanoseconds timeout,
+namespace {
+
+/// As `end_of_connecting`, until the deadline has no more than `rest` left.
+std::optional<int> end_in_turns(int socket, PatientDeadline& deadline, nanoseconds rest) {
+  do {
+    const nanoseconds turn =
+        std::clamp<nanoseconds>(deadline.left() - rest, milliseconds(1), PatientDeadline::max_turn);
+    if (const auto error = end_of_connecting(socket, turn)) return error;
+  } while (deadline.left() > rest);
+  return std::nullopt;
+}
+
+}  // namespace
+
+node::FileDescriptor connect_to(const Endpoint& endpoint, PatientDeadline& deadline,
                                 const std::function<void()>& while_waiting) {
-  const auto until = steady_clock::now() + timeout;
-  const auto left = [&] { return std::chrono::ceil<milliseconds>(until - steady_clock::now()); };
+  const nanoseconds timeout = deadline.left();
   std::string problem;
   const auto try_all = [&]() -> node::FileDescriptor {
     const std::vector<SystemAddress> addresses = resolve(endpoint, false);
     for (const SystemAddress& address : addresses) {
       Connecting attempt = begin_to_connect(address);
       // An address that does not answer leaves half of the remaining time to those after it.
-      const milliseconds share = &address == &addresses.back() ? left() : left() / 2;
+      const nanoseconds rest = deadline.left() / 2;
       int error = attempt.error;
       if (error == EINPROGRESS)
-        error = end_of_connecting(attempt.socket.get(), std::max(share, milliseconds(1)))
+        error = end_in_turns(attempt.socket.get(), deadline,
+                             &address == &addresses.back() ? nanoseconds(0) : rest)
                     .value_or(ETIMEDOUT);
       if (error == 0) return std::move(attempt.socket);
       problem = error_text(error);
@@ -190,8 +204,8 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, nanoseconds timeout,
       problem = unknown.what();
     }
     if (while_waiting) while_waiting();
-    std::this_thread::sleep_for(std::min(between_attempts, std::max(left(), milliseconds(0))));
-  } while (left() > milliseconds(0));
+    std::this_thread::sleep_for(std::min<nanoseconds>(between_attempts, deadline.left()));
+  } while (!deadline.is_over());
   throw BackendError(fmt::format("no connection to the rendezvous server at {} within {} s: {}",
                                  to_string(endpoint),
                                  std::chrono::duration<double>(timeout).count(), problem));

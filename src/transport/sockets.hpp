@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/session_clock.hpp"
 #include "node/file_descriptor.hpp"
 #include "transport/socket_address.hpp"
 
@@ -46,12 +47,17 @@ struct Connecting {
 /// `timeout`.
 [[nodiscard]] std::optional<int> end_of_connecting(int socket, std::chrono::nanoseconds timeout);
 
-/// Connects to the endpoint. Tries all its addresses repeatedly until the timeout, since the server
-/// may not listen yet, and its name may not be known yet. Calls `while_waiting` between rounds.
-/// Throws BackendError.
-[[nodiscard]] node::FileDescriptor connect_to(const Endpoint& endpoint,
-                                              std::chrono::nanoseconds timeout,
+/// Connects to the endpoint. Tries all its addresses repeatedly until the deadline, since the
+/// server may not listen yet, and its name may not be known yet. Calls `while_waiting` between
+/// rounds. Throws BackendError.
+[[nodiscard]] node::FileDescriptor connect_to(const Endpoint& endpoint, PatientDeadline& deadline,
                                               const std::function<void()>& while_waiting = {});
+[[nodiscard]] inline node::FileDescriptor connect_to(
+    const Endpoint& endpoint, std::chrono::nanoseconds timeout,
+    const std::function<void()>& while_waiting = {}) {
+  PatientDeadline deadline(timeout);
+  return connect_to(endpoint, deadline, while_waiting);
+}
 
 /// Accepts a waiting connection. Returns an invalid descriptor and sets errno if there is none.
 [[nodiscard]] node::FileDescriptor accept_connection(int listener);

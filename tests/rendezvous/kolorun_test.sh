@@ -37,6 +37,22 @@ expect "a secret that others can read" 2 "others can read or change 'known'" \
 (umask 077 && printf '%064d' 0 >weak)
 expect "a secret that anyone can guess" 2 'the secret has only 1 different byte values' \
   "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file weak true
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >good && mkfifo pipe)
+expect "a secret from a pipe" 0 '^here$' \
+  "$kolorun" -np 1 --rendezvous "127.0.0.1:$((17000 + $$ % 2000))" --slots 1 --secret-file <(cat good) \
+  echo here
+# In pieces: the first may be read alone.
+(for ((i = 0; i < 64; i += 16)); do dd if=good bs=16 skip=$((i / 16)) count=1 status=none; done) >pipe &
+expect "a secret in pieces" 0 '^here$' \
+  "$kolorun" -np 1 --rendezvous "127.0.0.1:$((17000 + $$ % 2000))" --slots 1 --secret-file pipe echo here
+chmod 644 pipe
+expect "a pipe that others can read" 2 "others can read or change 'pipe'" \
+  "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file pipe true
+if chown 65534 pipe 2>/dev/null; then
+  chmod 600 pipe
+  expect "a pipe of another user" 2 "'pipe' belongs to another user" \
+    "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file pipe true
+fi
 if chown 65534 weak 2>/dev/null; then
   expect "a secret of another user" 2 "'weak' belongs to another user" \
     "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file weak true

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -154,6 +155,36 @@ TEST(TcpRendezvousClient, CallsAServerAgainThatHangsUpBeforeItsWelcome) {
                      .version = "1",
                      .connect_timeout = 20s}));
   server.join();
+}
+
+// The time in which the other side is silent before it hangs up counts, too.
+TEST(TcpRendezvousClient, DoesNotCallForLongWhoHangsUpSlowly) {
+  const node::FileDescriptor listener = std::move(transport::listen_at({"127.0.0.1", 0}).front());
+  std::atomic<bool> over{false};
+  int calls = 0;
+  std::thread other_program([&] {
+    while (!over) {
+      if (const node::FileDescriptor call = transport::accept_connection(listener.get());
+          call.valid()) {
+        ++calls;
+        std::this_thread::sleep_for(1s);  // what is tested: this program is slow
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  try {
+    TcpRendezvous({.server = {"127.0.0.1", transport::address_of(listener.get()).port},
+                   .secret = make_secret(),
+                   .version = "1",
+                   .connect_timeout = 20s,
+                   .call_again_for = 1s});
+    ADD_FAILURE() << "it was taken for a server";
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("if another program listens there, use another port"));
+  }
+  over = true;
+  other_program.join();
+  EXPECT_LE(calls, 3) << "more than 2 s";
 }
 
 TEST(TcpRendezvousClient, IsNotEndedByWhoHasProvedNothing) {

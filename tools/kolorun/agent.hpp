@@ -21,8 +21,6 @@
 
 namespace kolorun {
 
-namespace node = kolo::internal::node;
-
 inline constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
 // exit status after a signal: this plus the signal's number
 inline constexpr int signal_base = 128;

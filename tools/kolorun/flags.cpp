@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,15 +25,24 @@
 namespace kolorun {
 namespace {
 
+constexpr std::chrono::milliseconds patience_with_pipes{10'000};
+
 rendezvous::Time seconds(double count) {
   return std::chrono::duration_cast<rendezvous::Time>(std::chrono::duration<double>(count));
 }
 
+/// A pipe may be empty for a while.
+bool is_readable_in_time(int file) {
+  pollfd waits{.fd = file, .events = POLLIN, .revents = 0};
+  return ::poll(&waits, 1, static_cast<int>(patience_with_pipes.count())) != 0;
+}
+
 rendezvous::Secret read_secret(const std::string& path) {
-  const node::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A named pipe without a writer would block the call.
+  const node::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
-  // Standard input and named pipes have no other readers, whatever their permissions.
-  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
+  // The permissions of a terminal say nothing: only this process reads what is typed.
+  if (::fstat(file.get(), &status) == 0 && (S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode))) {
     const bool is_own = status.st_uid == ::geteuid();
     if (!is_own && status.st_uid != 0)
       throw UsageError(
@@ -51,8 +61,11 @@ rendezvous::Secret read_secret(const std::string& path) {
   // To the end of the first word: a pipe may stay open.
   std::string word;
   do {
+    if (!is_readable_in_time(file.get()))
+      throw UsageError(fmt::format("--secret-file: nothing came out of '{}' for {} s", path,
+                                   patience_with_pipes / std::chrono::seconds(1)));
     const ssize_t bytes = ::read(file.get(), piece.data(), piece.size());
-    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (bytes <= 0) break;
     text.append(piece.data(), static_cast<std::size_t>(bytes));
     std::istringstream words(text);

@@ -13,6 +13,7 @@
 
 namespace kolorun {
 
+namespace node = kolo::internal::node;
 namespace rendezvous = kolo::internal::rendezvous;
 namespace transport = kolo::internal::transport;
 

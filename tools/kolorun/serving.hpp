@@ -14,8 +14,6 @@
 
 namespace kolorun {
 
-namespace node = kolo::internal::node;
-
 /// Runs the server in a thread of its own.
 class Serving {
  public:

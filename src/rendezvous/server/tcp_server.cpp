@@ -25,9 +25,6 @@ using namespace std::chrono_literals;
 
 // The socket of a closing connection stays open for this time, so that its last message can arrive.
 constexpr Time patience_to_close = 5s;
-// The maximum number of closing connections of strangers. Beyond it, the oldest are closed at once,
-// so that strangers cannot exhaust the descriptors, which may be those of rank 0.
-constexpr std::ptrdiff_t max_leaving = 64;
 // After the end of the job, agents have this time to end their processes and close their
 // connections.
 constexpr Time patience_to_end = 15s;
@@ -62,11 +59,17 @@ ServerOptions affordable(ServerOptions options) {
   return options;
 }
 
+/// Half as many as there may be strangers whose connections are open.
+std::ptrdiff_t affordable_leaving(const ServerOptions& options) {
+  return static_cast<std::ptrdiff_t>(affordable(options).max_strangers / 2);
+}
+
 }  // namespace
 
 TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
                      std::function<void(LogLevel, const std::string&)> write_note)
     : silence_(options.lease),
+      max_leaving_(affordable_leaving(options)),
       server_(affordable(options), random_number),
       write_note_(std::move(write_note)),
       listeners_(transport::listen_at(at)),
@@ -290,7 +293,7 @@ void TcpServer::drop_closed() {
   std::erase_if(closing_, [&](Link link) {
     const auto found = clients_.find(link);
     Client& client = found->second;
-    const bool is_surplus = !client.welcome && leaving > max_leaving && leaving-- > 0;
+    const bool is_surplus = !client.welcome && leaving > max_leaving_ && leaving-- > 0;
     if (!is_surplus && !client.connection.flushed() && now() < client.until) return false;
     // Close only the sending side for now. Closing the socket with unread data would reset the
     // connection, and the peer could lose the last message.

@@ -85,6 +85,9 @@ class TcpServer {
   Clock::time_point looked_ = begin_;  // when `now` last read the clock
   Time stopped_for_{};                 // the time for which this process or its host was stopped
   Time silence_;
+  // The most closing connections of strangers. Beyond it, the oldest are closed at once, so that
+  // strangers cannot exhaust the descriptors, which may be those of rank 0.
+  std::ptrdiff_t max_leaving_;
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
   std::vector<node::FileDescriptor> listeners_;
