@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 // A build with CUDA has the real ones.
 #define launch_transfer launch_transfer_of_test
@@ -17,7 +18,10 @@
 
 namespace kolo::internal::backend::gpu {
 
-cudaError_t launch_transfer_of_test(const TransferTable& /*table*/, cudaStream_t /*stream*/) {
+std::vector<std::int64_t> launched_counts{};  // the segments of each launch
+
+cudaError_t launch_transfer_of_test(const TransferTable& table, cudaStream_t /*stream*/) {
+  launched_counts.push_back(table.count);
   return cudaSuccess;
 }
 cudaError_t find_transfer_kernel_of_test() { return cudaSuccess; }
@@ -50,6 +54,14 @@ TEST_F(RealRuntimeTest, HiddenGpusAreNoneAndNoError) {
   cuda_on_host.device_count = cudaErrorNoDevice;
   EXPECT_EQ(runtime_.device_count(), 0);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(RealRuntimeTest, SegmentsBeyondATableTakeAnotherLaunch) {
+  constexpr std::int64_t most = TransferTable::max_count;
+  launched_counts.clear();
+  const std::vector<Segment> segments(2 * TransferTable::max_count + 1, Segment{.elements = 1});
+  runtime_.launch(segments, nullptr);
+  EXPECT_THAT(launched_counts, testing::ElementsAre(most, most, 1));
 }
 
 TEST_F(RealRuntimeTest, CapturesAreSeen) {
