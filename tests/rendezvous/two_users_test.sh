@@ -100,4 +100,16 @@ for starter in "${starters[@]}"; do
   done
   finish "$starter" 2
 done
+
+# A secret file of root is taken, since container engines provide it so, unless others may write to it.
+head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$folder/secret"
+with_secret() {
+  as "${users[0]}" "$kolorun" -np 1 --rendezvous "127.0.0.1:$((port + 40))" --slots 1 \
+    --secret-file "$folder/secret" true >"$folder/secret.log" 2>&1
+}
+chmod 644 "$folder/secret"
+with_secret || fail "a secret of root is refused"
+chmod 664 "$folder/secret"
+with_secret && fail "a secret is taken that others may change"
+grep -q "others can read or change" "$folder/secret.log" || fail "a secret of root: another refusal"
 echo "two users: all as expected"
