@@ -39,6 +39,7 @@ enum class Feature : std::uint8_t {
   every_pass,        // each pass is reduced; needs accumulation
   set_to_none,       // gradients are undefined before a step, and may remain so
   module_gradients,  // DistributedGradients with a plain optimizer
+  checkpointed,      // parameters are used in nested `checkpointed`, as deep as each rank likes
   // helpers
   metrics,
   schedule,
@@ -67,6 +68,7 @@ enum class Feature : std::uint8_t {
   killed,      // a rank is killed at the end; with --kill only
   // settings
   long_names,     // names of 10 kB
+  locales,        // odd ranks write numbers as in German
   record_signal,  // a signal writes flight records
   over_mpi,
   hosts_of_one,
@@ -78,7 +80,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 58> feature_names{
+inline constexpr std::array<std::string_view, 60> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -103,6 +105,7 @@ inline constexpr std::array<std::string_view, 58> feature_names{
     "every_pass",
     "set_to_none",
     "module_gradients",
+    "checkpointed",
     "metrics",
     "schedule",
     "plateau",
@@ -128,6 +131,7 @@ inline constexpr std::array<std::string_view, 58> feature_names{
     "departure",
     "killed",
     "long_names",
+    "locales",
     "record_signal",
     "over_mpi",
     "hosts_of_one",

@@ -8,6 +8,7 @@
 
 #include "incidents.hpp"
 #include "kolo/kolo.hpp"
+#include "support/german_numbers.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
@@ -59,6 +60,8 @@ void Journey::run() {
 void Journey::run_session(int ranks) {
   stage("start of a session");
   set_variables(program_);
+  std::optional<GermanNumbers> german;
+  if (program_.has(Feature::locales) && rank_ % 2 == 1) german.emplace();
   const std::ptrdiff_t descriptors = open_descriptors();
   try {
     const OpenSession session(program_, ranks);

@@ -64,8 +64,9 @@ Features draw_features(std::uint64_t seed, int ranks, bool kill) {
 // that exclude each other.
 void complete(Program& program) {
   Features& features = program.features;
-  for (const Feature feature : {Feature::hook_exception, Feature::no_sync, Feature::every_pass,
-                                Feature::set_to_none, Feature::module_gradients})
+  for (const Feature feature :
+       {Feature::hook_exception, Feature::no_sync, Feature::every_pass, Feature::set_to_none,
+        Feature::module_gradients, Feature::checkpointed})
     if (!program.torch) features.remove(feature);
   if (program.torch) features.remove(Feature::token);
   if (features.has(Feature::no_sync) || features.has(Feature::every_pass))

@@ -43,7 +43,8 @@ NEVER_TOGETHER = {
     ("int8", "power_sgd"): "an optimizer has one hook",
 } | {
     tuple(sorted((torch, own))): "one is of LibTorch, the other of programs without it"
-    for torch in ("every_pass", "hook_exception", "module_gradients", "no_sync", "set_to_none")
+    for torch in ("checkpointed", "every_pass", "hook_exception", "module_gradients", "no_sync",
+                  "set_to_none")
     for own in ("shared_memory", "token")
 }
 # Over MPI, a session that failed in a batch ends the job when the program is done.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -159,9 +160,12 @@ class TorchTrainer : public Trainer {
       if (overflow && overflow->parameter == i && overflow->pass == pass.number)
         elements[overflow->element] = overflow->value;
       if (divides) gradient.div_(passes);
-      loss =
-          loss + (model.shared[i] ? dot(parameter, 0.5 * gradient) + dot(parameter, 0.5 * gradient)
-                                  : dot(parameter, gradient));
+      // Owns what it uses: a checkpoint calls it again in backward.
+      const auto add = [parameter, gradient, twice = model.shared[i]](const Tensor& so_far) {
+        return so_far + (twice ? dot(parameter, 0.5 * gradient) + dot(parameter, 0.5 * gradient)
+                               : dot(parameter, gradient));
+      };
+      loss = within_checkpoints(depth_of_checkpoints(pass, i), add, loss);
     }
     // Other ranks wait for this backward.
     if (!loss.requires_grad()) loss = loss + 0.0 * parameters_.back().sum();
@@ -267,6 +271,22 @@ class TorchTrainer : public Trainer {
   }
   static Tensor dot(const Tensor& parameter, const Tensor& gradient) {
     return parameter.flatten().dot(gradient.flatten());
+  }
+
+  using Function = std::function<Tensor(const Tensor&)>;
+  static Tensor within_checkpoints(int depth, const Function& function, const Tensor& input) {
+    if (depth == 0) return function(input);
+    return checkpointed(
+        [=](const Tensor& inner) { return within_checkpoints(depth - 1, function, inner); }, input);
+  }
+  // This rank's own choice.
+  [[nodiscard]] int depth_of_checkpoints(const Pass& pass, std::size_t parameter) const {
+    if (!arguments_.program.has(Feature::checkpointed)) return 0;
+    return static_cast<int>(
+        campaign::hash({arguments_.program.seed, 67, arguments_.number, parameter,
+                        static_cast<std::uint64_t>(pass.epoch.number() * 100 + pass.step),
+                        static_cast<std::uint64_t>(arguments_.rank)}) %
+        3);
   }
 
   [[nodiscard]] std::string name_of(std::size_t parameter) const {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers do not depend on the program's locale, nor on those of other ranks.
 #include <locale>
+#include <optional>
 #include <sstream>
 
 #include "../session/fixture.hpp"
+#include "../support/german_numbers.hpp"
 #include "kolo/diagnostics.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/training.hpp"
@@ -13,20 +15,15 @@ namespace {
 
 using testing::HasSubstr;
 
-/// As in German: 1.234,5.
-struct Comma : std::numpunct<char> {
-  [[nodiscard]] char do_decimal_point() const override { return ','; }
-  [[nodiscard]] char do_thousands_sep() const override { return '.'; }
-  [[nodiscard]] std::string do_grouping() const override { return "\3"; }
-};
-
 /// The ranks have different locales.
 class Locales : public WithSession {
  protected:
   Locales() {
-    if (me_ % 2 == 0) std::locale::global(std::locale(std::locale::classic(), new Comma));
+    if (me_ % 2 == 0) german_.emplace();
   }
-  ~Locales() override { std::locale::global(std::locale::classic()); }
+
+ private:
+  std::optional<GermanNumbers> german_{};
 };
 
 struct LargeTrainer {
