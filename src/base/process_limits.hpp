@@ -32,6 +32,7 @@ inline constexpr auto process_limits =
                                  {RLIMIT_CPU, "RLIMIT_CPU", "s", 't'},
                                  {RLIMIT_DATA, "RLIMIT_DATA", "bytes", 'd'},
                                  {RLIMIT_FSIZE, "RLIMIT_FSIZE", "bytes", 'f'},
+                                 {RLIMIT_MEMLOCK, "RLIMIT_MEMLOCK", "bytes", 'l'},
                                  {RLIMIT_NOFILE, "RLIMIT_NOFILE", "files", 'n'},
                                  {RLIMIT_NPROC, "RLIMIT_NPROC", "processes", 'u'},
                                  {RLIMIT_STACK, "RLIMIT_STACK", "bytes", 's'}});

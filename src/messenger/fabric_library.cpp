@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <chrono>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 #include "messenger/fabric.hpp"
 #include "messenger/kept_signals.hpp"
@@ -174,7 +176,10 @@ void set_address(void*& address, std::size_t& length, fi_info& info,
 }
 
 std::string fabric_error(long result) {
-  return fabric_functions().strerror(static_cast<int>(-result));
+  std::string text = fabric_functions().strerror(static_cast<int>(-result));
+  // Providers of RDMA networks pin memory.
+  if (result == -FI_ENOMEM) text += limits_text({RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK});
+  return text;
 }
 
 void check_fabric(long result, const char* call) {

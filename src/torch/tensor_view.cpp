@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/format.hpp"
@@ -170,12 +171,25 @@ bool is_readable(const ::torch::Tensor& tensor) {
                                           static_cast<std::size_t>(tensor.storage_offset()));
 }
 
+namespace {
+
+/// The numbers that turn the integers of a quantized tensor into its values.
+std::uint64_t hash_of_scale(const ::torch::Tensor& tensor) {
+  if (tensor.qscheme() != at::kPerTensorAffine)
+    return hash_of(tensor.q_per_channel_scales()) ^ hash_of(tensor.q_per_channel_zero_points());
+  const std::array<double, 2> numbers{tensor.q_scale(), static_cast<double>(tensor.q_zero_point())};
+  return hash_of(std::as_bytes(std::span(numbers)));
+}
+
+}  // namespace
+
 std::uint64_t hash_of(const ::torch::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   if (tensor.layout() == at::kSparse) {
     const ::torch::Tensor coalesced = tensor.coalesce();
     return hash_of(coalesced.indices()) ^ hash_of(coalesced.values());
   }
+  if (tensor.is_quantized()) return hash_of(tensor.int_repr()) ^ hash_of_scale(tensor);
   // A tensor may be a view that negates or conjugates the elements of its memory.
   const ::torch::Tensor on_host = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   return hash_of({static_cast<const std::byte*>(on_host.data_ptr()), on_host.nbytes()});

@@ -62,6 +62,16 @@ TEST(ProcessLimits, LeaveASignalThatTheProgramBlocks) {
   ::pthread_sigmask(SIG_UNBLOCK, &signal, nullptr);
 }
 
+TEST(ProcessLimits, OfPinnedMemoryIsNamed) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const rlimit low{.rlim_cur = 65536, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &low), 0);
+  EXPECT_EQ(limits_text({RLIMIT_MEMLOCK}),
+            " (RLIMIT_MEMLOCK of this process is 65536 bytes: raise it with `ulimit -l`)");
+  ::setrlimit(RLIMIT_MEMLOCK, &before);
+}
+
 TEST(ProcessLimits, AreNamedInErrors) {
   const FileSizeLimit limit(4096);
   EXPECT_THAT(error_text(EFBIG), HasSubstr("RLIMIT_FSIZE of this process is 4096 bytes"));

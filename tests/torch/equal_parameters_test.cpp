@@ -12,6 +12,7 @@ namespace {
 namespace nn = ::torch::nn;
 namespace optim = ::torch::optim;
 using testing::HasSubstr;
+using ::torch::Tensor;
 
 class EqualParameters : public TorchTest {
  protected:
@@ -246,6 +247,24 @@ TEST_F(EqualParameters, OnRequestAreComparedByTheirValues) {
   });
   EXPECT_THAT(error.what(), HasSubstr("'a' is undefined (on rank " + std::to_string(last_)));
   require_equal(NamedParameters{{"a", a}});
+}
+
+TEST_F(EqualParameters, OnRequestIncludeTheScalesOfQuantizedTensors) {
+  const Tensor values = ::torch::ones({2, 3});
+  const double scale = rank() == last_ ? 0.5 : 1.0;
+  const Tensor all = ::torch::quantize_per_tensor(values, 1.0, 0, ::torch::kQInt8);
+  EXPECT_NO_THROW(require_equal(NamedParameters{{"table", all}}));
+  // The same integers.
+  const Tensor odd = ::torch::quantize_per_tensor(values * scale, scale, 0, ::torch::kQInt8);
+  ASSERT_TRUE(odd.int_repr().equal(all.int_repr()));
+  const auto error = error_of<Mismatch>([&] { require_equal(NamedParameters{{"table", odd}}); });
+  EXPECT_EQ(error.tensor(), "table");
+  const auto by_channel = [&](double last) {
+    return ::torch::quantize_per_channel(values, ::torch::tensor({1.0, last}),
+                                         ::torch::zeros({2}, ::torch::kLong), 0, ::torch::kQInt8);
+  };
+  EXPECT_NO_THROW(require_equal(NamedParameters{{"table", by_channel(1.0)}}));
+  EXPECT_THROW(require_equal(NamedParameters{{"table", by_channel(scale)}}), Mismatch);
 }
 
 TEST_F(EqualParameters, OnRequest) {
