@@ -61,6 +61,10 @@ class PatientDeadline {
     return std::max<std::chrono::nanoseconds>(until_ - clock_.now(), std::chrono::nanoseconds(0));
   }
   [[nodiscard]] bool is_over() { return left().count() == 0; }
+  /// Counts all time since the last look, which a call has taken: it was no pause.
+  void count_call(TimePoint real = std::chrono::steady_clock::now()) {
+    until_ -= clock_.advance(real);
+  }
 
  private:
   SessionClock clock_;

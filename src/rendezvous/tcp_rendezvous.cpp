@@ -93,8 +93,8 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
 
 TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     : options_(options),
-      connection_(
-          transport::connect_to(options.server, options.connect_timeout, options.while_connecting)),
+      connection_(transport::connect_to(options.server, options.connect_timeout,
+                                        options_.while_connecting)),
       introduction_(make_introduction()) {
   introduce();
   PatientDeadline deadline(options_.connect_timeout);
@@ -112,10 +112,10 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     if (deadline.is_over())
       throw BackendError(fmt::format("{} does not answer as a rendezvous server; {}",
                                      to_string(options_.server), advice));
-    if (options_.while_connecting) options_.while_connecting();
     wait_on(connection_, deadline.left());
     if (call_until) static_cast<void>(call_until->left());  // as in each turn
     receive();
+    if (!welcome_ && options_.while_connecting) options_.while_connecting();
   }
 }
 

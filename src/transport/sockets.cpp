@@ -182,7 +182,9 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, PatientDeadline& deadl
   const nanoseconds timeout = deadline.left();
   std::string problem;
   const auto try_all = [&]() -> node::FileDescriptor {
+    static_cast<void>(deadline.left());
     const std::vector<SystemAddress> addresses = resolve(endpoint, false);
+    deadline.count_call();  // a name server may be slow
     for (const SystemAddress& address : addresses) {
       Connecting attempt = begin_to_connect(address);
       // An address that does not answer leaves half of the remaining time to those after it.

@@ -45,6 +45,8 @@ expect "a secret from a pipe" 0 '^here$' \
 (for ((i = 0; i < 64; i += 16)); do dd if=good bs=16 skip=$((i / 16)) count=1 status=none; done) >pipe &
 expect "a secret in pieces" 0 '^here$' \
   "$kolorun" -np 1 --rendezvous "127.0.0.1:$((17000 + $$ % 2000))" --slots 1 --secret-file pipe echo here
+expect "no secret file" 2 "'absent' cannot be read: No such file" \
+  "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file absent true
 chmod 644 pipe
 expect "a pipe that others can read" 2 "others can read or change 'pipe'" \
   "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file pipe true

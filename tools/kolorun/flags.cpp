@@ -17,6 +17,7 @@
 #include <kolo/version.hpp>
 #include <numeric>
 #include <sstream>
+#include <system_error>
 
 #include "base/random.hpp"
 #include "node/file_descriptor.hpp"
@@ -25,21 +26,25 @@
 namespace kolorun {
 namespace {
 
-constexpr std::chrono::milliseconds patience_with_pipes{10'000};
+constexpr std::chrono::milliseconds patience_with_pipes{60'000};
 
 rendezvous::Time seconds(double count) {
   return std::chrono::duration_cast<rendezvous::Time>(std::chrono::duration<double>(count));
 }
 
-/// A pipe may be empty for a while.
+/// A pipe may be empty for a while, and whoever types takes as long as he likes.
 bool is_readable_in_time(int file) {
   pollfd waits{.fd = file, .events = POLLIN, .revents = 0};
-  return ::poll(&waits, 1, static_cast<int>(patience_with_pipes.count())) != 0;
+  const int patience = ::isatty(file) != 0 ? -1 : static_cast<int>(patience_with_pipes.count());
+  return ::poll(&waits, 1, patience) != 0;
 }
 
 rendezvous::Secret read_secret(const std::string& path) {
   // A named pipe without a writer would block the call.
   const node::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid())
+    throw UsageError(fmt::format("--secret-file: '{}' cannot be read: {}", path,
+                                 std::generic_category().message(errno)));
   struct stat status {};
   // The permissions of a terminal say nothing: only this process reads what is typed.
   if (::fstat(file.get(), &status) == 0 && (S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode))) {

@@ -82,16 +82,20 @@ std::optional<Failure> HealthChecks::check(const Progress& progress) {
 RankSet HealthChecks::awaited_for_long() { return watch_.awaited_for_long(pending_waits()); }
 
 /// After the end of the negotiation ranks may leave the job, and this one waits only for its GPU. A
-/// rank that leaves has seen its own kernels end, so this one's end soon; if it was killed, they
-/// wait for it forever.
+/// rank that leaves has seen its own kernels end, so those of the same batch end soon here; if it
+/// was killed, they wait for it forever.
 std::optional<Failure> HealthChecks::find_lost_kernels() {
   if (launched_.batches().empty()) return std::nullopt;
   if (auto failure = find_interruption()) return failure;
-  const RankSet gone = RankSet::of(links_.lost_ranks());
+  const LaunchedBatch& oldest = launched_.batches().front();
+  const RankSet awaited = RankSet::of(oldest.execution->waits_for().ranks);
+  std::vector<int> lost = links_.lost_ranks();
+  std::erase_if(lost, [&](int rank) { return !awaited.contains(rank); });
+  const RankSet gone = RankSet::of(lost);
   if (gone.empty()) return std::nullopt;
   if (!gone_since_) gone_since_ = clock_.now();
-  if (clock_.now() - *gone_since_ < time_for_last_kernels) return std::nullopt;
-  const LaunchedBatch& oldest = launched_.batches().front();
+  if (clock_.now() - std::max(*gone_since_, oldest.since) < time_for_last_kernels)
+    return std::nullopt;
   return Failure{FailureKind::peer_left,
                  fmt::format("the process{} of {} ended, and this rank's GPU has not finished {} "
                              "{} s later",

@@ -38,22 +38,21 @@ ClientOptions options_without_server(const ServerlessJob& job) {
         fmt::format("any process that can reach port {} may join the job; to prevent this, set {} "
                     "to the same 64 hex digits on all processes",
                     job.port, rendezvous::secret_variable));
-  return {
-      .server = {job.host, job.port},
-      .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
-      .wanted_rank = job.rank,
-      .version = std::string(version),
-      .connect_timeout = start_timeout,
-      .while_connecting = [at = transport::Endpoint{job.host, job.port}, said = false,
-                           begin = std::chrono::steady_clock::now()]() mutable {
-        if (said || std::chrono::steady_clock::now() - begin < patience_with_server) return;
-        said = true;
-        log(LogLevel::warning,
-            fmt::format("no answer yet from {}, where rank 0 listens, unless another program "
-                        "does (then set KOLO_RENDEZVOUS_PORT); the next {} s are for it to start",
-                        transport::to_string(at),
-                        std::chrono::seconds(start_timeout - patience_with_server).count()));
-      }};
+  return {.server = {job.host, job.port},
+          .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
+          .wanted_rank = job.rank,
+          .version = std::string(version),
+          .connect_timeout = start_timeout,
+          .while_connecting = [at = transport::Endpoint{job.host, job.port}, said = false,
+                               begin = std::chrono::steady_clock::now()]() mutable {
+            if (said || std::chrono::steady_clock::now() - begin < patience_with_server) return;
+            said = true;
+            log(LogLevel::warning,
+                fmt::format("no answer yet from {}, where rank 0 listens; it has {} s more to "
+                            "start. If another program listens there, set KOLO_RENDEZVOUS_PORT",
+                            transport::to_string(at),
+                            std::chrono::seconds(start_timeout - patience_with_server).count()));
+          }};
 }
 
 /// In the anonymous namespace, so that the shared library does not export the type of the thread's

@@ -87,9 +87,9 @@ class RowExecution : public GpuExecution {
   std::vector<Arrival> arrivals_{};
 };
 
-/// Packs small tensors with one launch, gathers them with one call (or with one broadcast per rank
-/// if padding would cost too much), and unpacks them with one launch. NCCL takes long to plan a
-/// group of many calls.
+/// Packs small tensors with few launches, gathers them with one call (or with one broadcast per
+/// rank if padding would cost too much), and unpacks them with few launches. NCCL takes long to
+/// plan a group of many calls.
 class Allgather : public RowExecution {
  public:
   Allgather(const LaunchContext& context, Batch given) : RowExecution(context, std::move(given)) {}

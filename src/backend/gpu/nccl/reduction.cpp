@@ -49,8 +49,8 @@ ReductionSplit split_reduction(const Batch& batch, DType wire) {
   return split;
 }
 
-/// The base class of reductions over NCCL. One call reduces all tensors of one type. One launch
-/// packs the tensors of all types into one buffer, and another unpacks them.
+/// The base class of reductions over NCCL. One call reduces all tensors of one type. Few
+/// launches pack the tensors of all types into one buffer, and as many unpack them.
 class PackedReduction : public GpuExecution {
  public:
   PackedReduction(const LaunchContext& context, Batch given)

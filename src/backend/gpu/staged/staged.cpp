@@ -16,7 +16,7 @@
 namespace kolo::internal::backend::gpu {
 namespace {
 
-/// Shorter tensors are moved by the kernel, with one launch for a chunk; longer ones by the copy
+/// Shorter tensors are moved by the kernel, with few launches for a chunk; longer ones by the copy
 /// engine.
 constexpr std::int64_t min_bytes_copied = 256 << 10;
 
