@@ -57,10 +57,7 @@ check() {
   [[ -n $(tests_of "$1") ]] || die "$1 names no tests"
   for name in $(tests_of "$1"); do
     [[ $name != journeys && $name != elastic ]] || continue
-    # Tests of a script, and of a launcher's variables, have no line of their own.
-    compgen -G "tests/*/${name#*.}_test.sh" >/dev/null && continue
-    [[ $name =~ ^mpi\.launcher\.by_(.*)\.np[0-9]+$ ]] &&
-      grep -qE "kolo_variables_check\(${BASH_REMATCH[1]} " tests/session/CMakeLists.txt && continue
+    [[ -z $(programs_of_others "$name") ]] || continue
     grep -rqE --include=CMakeLists.txt "NAME ${name#*.} KIND ${name%%.*}( |$)" tests ||
       die "$1: there is no test $name"
   done
@@ -78,8 +75,18 @@ copy_tree() {
   done <build/mutants/files
 }
 
+# The programs of tests that are registered in other ways than most.
+programs_of_others() {
+  case $1 in
+    unit.kolorun*) echo kolorun rank_program session_program ;;
+    unit.two_users) echo kolorun user_program ;;
+    mpi.launcher.by_torchrun.gpu_last_kernels.*) echo gpu_last_kernels_program ;;
+  esac
+}
+
 # The programs of a test that is a script; nothing for a test that is a program itself.
 programs_of() {
+  programs_of_others "$1"
   cat tests/*/CMakeLists.txt |
     sed -n "/_script(NAME ${1#*.} KIND ${1%%.*} /,/)/p" | tr '\n' ' ' |
     sed -n 's/.* PROGRAMS \([^)]*\)).*/\1/p'
@@ -134,10 +141,10 @@ fails() {
       ! "${prefix[@]}" python3 tests/elastic/campaign.py "$build/bin/kolorun" \
         "$build/bin/elastic_program" --faults 40 >"$logs/elastic" 2>&1
       ;;
-    mpi.* | torch.*)
+    mpi.* | torch.* | unit.kolorun* | unit.two_users)
       if [[ -n $(programs_of "$1") ]]; then
         verdict="$1, whose comparison fails"
-        ! "${prefix[@]}" ctest --test-dir "$build" -R "^${1//./\\.}\\." >"$logs/$1" 2>&1
+        ! "${prefix[@]}" ctest --test-dir "$build" -R "^${1//./\\.}(\\.|\$)" >"$logs/$1" 2>&1
         return
       fi
       for ranks in 3 2 1; do
