@@ -18,20 +18,20 @@ using ::torch::Tensor;
 using TrainersTest = TorchTest;
 
 /// The rows of this rank, or all of them.
-struct Share {
+struct Rows {
   std::int64_t first;
   std::int64_t end;
 
-  static Share all(std::int64_t rows) { return {0, rows}; }
+  static Rows all(std::int64_t count) { return {0, count}; }
   /// The last rank has the remainder.
-  static Share mine(std::int64_t rows) {
-    const std::int64_t each = rows / size();
-    return {rank() * each, rank() + 1 == size() ? rows : (rank() + 1) * each};
+  static Rows mine(std::int64_t count) {
+    const std::int64_t each = count / size();
+    return {rank() * each, rank() + 1 == size() ? count : (rank() + 1) * each};
   }
   [[nodiscard]] Tensor of(const Tensor& tensor, std::int64_t dimension = 0) const {
     return tensor.slice(dimension, first, end);
   }
-  [[nodiscard]] std::int64_t rows() const { return end - first; }
+  [[nodiscard]] std::int64_t count() const { return end - first; }
 };
 
 template <typename Module>
@@ -61,12 +61,12 @@ struct LanguageModel : nn::Module {
 
 /// Truncated backpropagation through time, with clipping by norm.
 template <typename Optimizer, typename Clip>
-void train_language(LanguageModel& model, Optimizer& optimizer, const Share& streams,
+void train_language(LanguageModel& model, Optimizer& optimizer, const Rows& streams,
                     const Clip& clip) {
   ::torch::manual_seed(5);
   const Tensor text = streams.of(::torch::randint(LanguageModel::letters, {41, 12}), 1);
-  std::tuple<Tensor, Tensor> state{::torch::zeros({2, streams.rows(), 8}, f64),
-                                   ::torch::zeros({2, streams.rows(), 8}, f64)};
+  std::tuple<Tensor, Tensor> state{::torch::zeros({2, streams.count(), 8}, f64),
+                                   ::torch::zeros({2, streams.count(), 8}, f64)};
   for (int begin = 0; begin + 10 < text.size(0); begin += 10) {
     optimizer.zero_grad();
     state = {std::get<0>(state).detach(), std::get<1>(state).detach()};
@@ -83,11 +83,11 @@ void train_language(LanguageModel& model, Optimizer& optimizer, const Share& str
 TEST_F(TrainersTest, ALanguageModelWithCarriedStateIsOneProcess) {
   const auto alone = seeded(std::make_shared<LanguageModel>());
   optim::SGD alone_optimizer(alone->parameters(), 0.5);
-  train_language(*alone, alone_optimizer, Share::all(12),
+  train_language(*alone, alone_optimizer, Rows::all(12),
                  [&] { nn::utils::clip_grad_norm_(alone->parameters(), 0.1); });
   const auto model = seeded(std::make_shared<LanguageModel>());
   DistributedOptimizer optimizer(optim::SGD(model->parameters(), 0.5), model->named_parameters());
-  train_language(*model, optimizer, Share::mine(12), [&] { clip_grad_norm(optimizer, 0.1); });
+  train_language(*model, optimizer, Rows::mine(12), [&] { clip_grad_norm(optimizer, 0.1); });
   expect_close(flat(model->parameters()), flat(alone->parameters()), 1e-6);  // the norm's epsilon
   expect_same_bits_on_all_ranks(model->parameters());
 }
@@ -104,7 +104,7 @@ struct Autoencoder : nn::Module {
 };
 
 template <typename Optimizer>
-double train_autoencoder(Autoencoder& model, Optimizer& optimizer, const Share& share) {
+double train_autoencoder(Autoencoder& model, Optimizer& optimizer, const Rows& share) {
   constexpr std::int64_t examples = 25;
   Tensor total = ::torch::zeros({}, f64);
   ::torch::manual_seed(6);
@@ -127,11 +127,11 @@ double train_autoencoder(Autoencoder& model, Optimizer& optimizer, const Share& 
 TEST_F(TrainersTest, AnAutoencoderWithSummedLossesAndUnequalSharesIsOneProcess) {
   const auto alone = seeded(std::make_shared<Autoencoder>());
   optim::Adam alone_optimizer(alone->parameters(), optim::AdamOptions(0.01));
-  const double expected = train_autoencoder(*alone, alone_optimizer, Share::all(25));
+  const double expected = train_autoencoder(*alone, alone_optimizer, Rows::all(25));
   const auto model = seeded(std::make_shared<Autoencoder>());
   DistributedOptimizer optimizer(optim::Adam(model->parameters(), optim::AdamOptions(0.01)),
                                  model->named_parameters(), {.op = ReduceOp::sum});
-  const double mine = train_autoencoder(*model, optimizer, Share::mine(25));
+  const double mine = train_autoencoder(*model, optimizer, Rows::mine(25));
   expect_close(flat(model->parameters()), flat(alone->parameters()), 1e-9);
   expect_same_bits_on_all_ranks(model->parameters());
   double sum = mine;
@@ -156,7 +156,7 @@ struct Policy : nn::Module {
 
 /// Returns the passes that each collection took.
 template <typename Optimizer, typename Mean>
-std::vector<int> train_policy(Policy& policy, Optimizer& optimizer, const Share& share,
+std::vector<int> train_policy(Policy& policy, Optimizer& optimizer, const Rows& share,
                               const Mean& mean_of_all) {
   std::vector<int> passes;
   ::torch::manual_seed(8);
@@ -185,12 +185,12 @@ std::vector<int> train_policy(Policy& policy, Optimizer& optimizer, const Share&
 TEST_F(TrainersTest, APolicyThatStopsEarlyByAReducedValueIsOneProcess) {
   const auto alone = seeded(std::make_shared<Policy>());
   optim::Adam alone_optimizer(alone->parameters(), optim::AdamOptions(0.02));
-  const std::vector<int> expected = train_policy(*alone, alone_optimizer, Share::all(24),
+  const std::vector<int> expected = train_policy(*alone, alone_optimizer, Rows::all(24),
                                                  [](double divergence) { return divergence; });
   const auto policy = seeded(std::make_shared<Policy>());
   DistributedOptimizer optimizer(optim::Adam(policy->parameters(), optim::AdamOptions(0.02)),
                                  policy->named_parameters());
-  const auto passes = train_policy(*policy, optimizer, Share::mine(24), [](double divergence) {
+  const auto passes = train_policy(*policy, optimizer, Rows::mine(24), [](double divergence) {
     allreduce(divergence, {.name = "divergence"});
     return divergence;
   });
@@ -221,7 +221,7 @@ void densify(Optimizer& optimizer) {
 }
 
 template <typename Optimizer, typename Replace>
-void train_points(Optimizer& optimizer, const Share& views, const Replace& replace) {
+void train_points(Optimizer& optimizer, const Rows& views, const Replace& replace) {
   ::torch::manual_seed(9);
   const Tensor targets = ::torch::randn({12, 2}, f64);
   for (int step = 0; step < 24; ++step) {
@@ -244,11 +244,11 @@ TEST_F(TrainersTest, PointsThatAreReplacedDuringTrainingAreOneProcess) {
     return optim::Adam({start.clone().set_requires_grad(true)}, optim::AdamOptions(0.05));
   };
   optim::Adam alone = adam();
-  train_points(alone, Share::all(12), [&] { densify(alone); });
+  train_points(alone, Rows::all(12), [&] { densify(alone); });
   optim::Adam given = adam();
   const NamedParameters named{{"points", points_of(given)}};
   DistributedOptimizer optimizer(std::move(given), named);
-  train_points(optimizer, Share::mine(12), [&] { densify(optimizer); });
+  train_points(optimizer, Rows::mine(12), [&] { densify(optimizer); });
   EXPECT_NE(points_of(optimizer).size(0), start.size(0)) << "nothing is replaced";
   expect_close(points_of(optimizer), points_of(alone), 1e-9);
   expect_same_bits_on_all_ranks({points_of(optimizer)});
