@@ -37,7 +37,7 @@ class ChosenTarget {
   std::atomic<std::int64_t> mask_{};
 };
 
-/// What is in use, at first all of this machine.
+/// The one choice of this process: at first, all instruction sets of this machine.
 [[nodiscard]] ChosenTarget& chosen_target();
 
 }  // namespace kolo::internal

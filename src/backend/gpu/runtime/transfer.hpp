@@ -54,7 +54,7 @@ struct TransferTable {
   std::int64_t count = 0;
   std::array<Segment, max_count> segments{};
 };
-// What all drivers and GPUs accept; the limit is 32 KB only since CUDA 12.1.
+// A parameter of 4 KB is accepted by all drivers; one of 32 KB needs a driver of CUDA 12.1.
 static_assert(sizeof(TransferTable) <= 4096);
 
 /// Takes the first segments, as many as fit into a table, and assigns tiles to them.
