@@ -296,6 +296,11 @@ void PassReducer::fail_pass() noexcept {
   for (Bucket& bucket : buckets_.all())
     if (bucket.rounds == 0) error_.attempt([&] { submit(bucket); });
   submit_summary();
+  leave_to_settle();
+}
+
+void PassReducer::leave_to_settle() noexcept {
+  failed_ = true;
   for (std::size_t slot = 0; slot < slots(); ++slot) error_.attempt([&] { storage_.detach(slot); });
 }
 
