@@ -40,6 +40,10 @@ enum class Feature : std::uint8_t {
   set_to_none,       // gradients are undefined before a step, and may remain so
   module_gradients,  // DistributedGradients with a plain optimizer
   checkpointed,      // parameters are used in nested `checkpointed`, as deep as each rank likes
+  replaced,          // parameters are replaced between steps, with their momentum
+  unfrozen,          // all parameters are frozen while the optimizer is made
+  expanded,  // unused parameters may have a gradient of zeros that has one element in memory
+  jit,       // the module is a torch::jit::Module
   // helpers
   metrics,
   schedule,
@@ -80,7 +84,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 60> feature_names{
+inline constexpr std::array<std::string_view, 64> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -106,6 +110,10 @@ inline constexpr std::array<std::string_view, 60> feature_names{
     "set_to_none",
     "module_gradients",
     "checkpointed",
+    "replaced",
+    "unfrozen",
+    "expanded",
+    "jit",
     "metrics",
     "schedule",
     "plateau",

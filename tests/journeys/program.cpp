@@ -66,7 +66,8 @@ void complete(Program& program) {
   Features& features = program.features;
   for (const Feature feature :
        {Feature::hook_exception, Feature::no_sync, Feature::every_pass, Feature::set_to_none,
-        Feature::module_gradients, Feature::checkpointed})
+        Feature::module_gradients, Feature::checkpointed, Feature::replaced, Feature::unfrozen,
+        Feature::expanded, Feature::jit})
     if (!program.torch) features.remove(feature);
   if (program.torch) features.remove(Feature::token);
   if (features.has(Feature::no_sync) || features.has(Feature::every_pass))
@@ -76,6 +77,10 @@ void complete(Program& program) {
     features.remove(Feature::uneven);
     features.remove(Feature::module_gradients);
   }
+  // The layers of a jit module stay as they are. The momentum of shards would be lost.
+  if (features.has(Feature::jit) || features.has(Feature::sharded))
+    features.remove(Feature::replaced);
+  if (features.has(Feature::expanded)) features.add(Feature::unused_parameters);
   // An optimizer has one hook.
   if (features.has(Feature::int8) && features.has(Feature::power_sgd))
     features.remove(program.seed % 2 == 0 ? Feature::int8 : Feature::power_sgd);

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -21,6 +20,7 @@
 #include "kolo/torch.hpp"
 #include "support/random.hpp"
 #include "surroundings.hpp"
+#include "torch_model.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
@@ -56,10 +56,6 @@ class TorchScaler : public Scaler {
   GradScaler scaler;
 };
 
-std::vector<std::int64_t> lengths_of(const Shape& shape) {
-  return {shape.lengths().begin(), shape.lengths().end()};
-}
-
 /// SGD whose gradients are reduced by a DistributedOptimizer, or else by the module's
 /// DistributedGradients.
 class TorchTrainer : public Trainer {
@@ -67,26 +63,22 @@ class TorchTrainer : public Trainer {
   explicit TorchTrainer(const TrainerArguments& arguments)
       : arguments_(arguments),
         gradients_(arguments.program, arguments_.model, arguments.number),
+        model_(arguments_.program, arguments_.model),
+        parameters_(model_.parameters()),
         scaler_(static_cast<TorchScaler*>(arguments_.scaler.get())) {
-    // A name has a dot: it is that of a module's parameter.
-    const auto layer = module_.register_module("layer", std::make_shared<::torch::nn::Module>());
-    for (std::size_t i = 0; i < arguments_.model.sizes.size(); ++i)
-      parameters_.push_back(layer->register_parameter(
-          name_of(i).substr(std::string_view("layer.").size()),
-          ::torch::zeros(
-              lengths_of(shape_of_parameter(arguments_.program, arguments_.model.sizes[i]))),
-          /*requires_grad=*/!arguments_.model.frozen[i]));
-    if (arguments_.program.has(Feature::shared_memory)) shared_.emplace(module_);
+    if (arguments_.program.has(Feature::shared_memory))
+      model_.with_module([&](auto& module) { shared_.emplace(module); });
     Sgd sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum));
     if (arguments_.program.has(Feature::sharded)) {
-      sharded_.emplace(std::move(sgd), module_.named_parameters(), options_of(arguments_),
+      sharded_.emplace(std::move(sgd), model_.named_parameters(), options_of(arguments_),
                        sharding_of(arguments_));
     } else if (arguments_.program.has(Feature::module_gradients)) {
       plain_.emplace(std::move(sgd));
-      reducer_.emplace(module_, options_of(arguments_));
+      model_.with_module([&](auto& module) { reducer_.emplace(module, options_of(arguments_)); });
     } else {
-      wrapped_.emplace(std::move(sgd), module_.named_parameters(), options_of(arguments_));
+      wrapped_.emplace(std::move(sgd), model_.named_parameters(), options_of(arguments_));
     }
+    model_.unfreeze();
   }
 
   void set_state(const ModelState& state) override {
@@ -124,15 +116,20 @@ class TorchTrainer : public Trainer {
   }
 
   void broadcast(int root) override {
-    broadcast_parameters(module_.named_parameters(), root, arguments_.set);
+    model_.with_module([&](auto& module) { broadcast_parameters(module, root, arguments_.set); });
     if (sharded_) return broadcast_given(root);
     broadcast_optimizer_state(optimizer(), root, arguments_.set);
   }
 
   void zero_gradients() override {
+    if (arguments_.program.has(Feature::expanded)) {
+      for (const Tensor& parameter : parameters_)  // LibTorch refuses to zero a view
+        if (parameter.grad().defined() && parameter.grad().is_view())
+          parameter.mutable_grad().reset();
+    }
     if (wrapped_) wrapped_->zero_grad();
     if (sharded_) sharded_->zero_grad();
-    if (plain_) module_.zero_grad();
+    if (plain_) plain_->zero_grad();
     // LibTorch passes over a parameter without a gradient although it has momentum. The reference
     // does so only with the feature.
     for (const Tensor& parameter : parameters_) {
@@ -147,13 +144,17 @@ class TorchTrainer : public Trainer {
   void backward(const Pass& pass) override {
     const Program& program = arguments_.program;
     const Model& model = arguments_.model;
+    if (pass.number == 0 && replaces(pass)) replace_parameters();
     const int passes = pass.epoch.passes(pass.step, arguments_.rank, model.accumulation);
     const bool divides = model.accumulation == Accumulation::mean && model.passes_per_step == 1;
     const auto overflow = gradients_.overflow(pass.epoch, pass.step, arguments_.rank);
     Tensor loss = ::torch::zeros({});
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!gradients_.used(i, pass.epoch, pass.step, arguments_.rank)) continue;
       const Tensor& parameter = parameters_[i];
+      if (!gradients_.used(i, pass.epoch, pass.step, arguments_.rank)) {
+        if (pass.number == 0) maybe_expand(parameter);
+        continue;
+      }
       const Tensor gradient = ::torch::zeros_like(parameter.detach());
       const std::span<float> elements = elements_of(gradient);
       gradients_.add(i, elements_of(parameter.detach()), pass.examples, elements);
@@ -191,21 +192,26 @@ class TorchTrainer : public Trainer {
     with_optimizer([&](auto& each) {
       if (scaler_ != nullptr) scaler_->scaler.unscale(each);
     });
+    double norm = 0.0;
+    if (sharded_) norm = clip_grad_norm(*sharded_, 1e30);
+    if (wrapped_) norm = clip_grad_norm(*wrapped_, 1e30);
     std::vector<std::span<float>> spans;
     std::vector<Tensor> with_gradient;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& parameter = stepped(i);
       if (!parameter.grad().defined()) continue;
+      if (plain_ && parameter.grad().is_view())
+        parameter.mutable_grad() = parameter.grad().clone(at::MemoryFormat::Contiguous);
       spans.push_back(elements_of(parameter.grad()));
       with_gradient.push_back(parameter);
     }
     if (sharded_) {
       const double joint = joint_norm(spans, arguments_);
-      require_norm(clip_grad_norm(*sharded_, 1e30), joint);
+      require_norm(norm, joint);
       return journeys::clip(spans, max_norm, joint);
     }
     const double wanted = norm_of(spans);
-    if (wrapped_) require_norm(clip_grad_norm(*wrapped_, 1e30), wanted);
+    if (wrapped_) require_norm(norm, wanted);
     // In float.
     if (plain_)
       require_norm(::torch::nn::utils::clip_grad_norm_(with_gradient, 1e30), wanted, 1e-4);
@@ -273,12 +279,6 @@ class TorchTrainer : public Trainer {
     return parameter.flatten().dot(gradient.flatten());
   }
 
-  using Function = std::function<Tensor(const Tensor&)>;
-  static Tensor within_checkpoints(int depth, const Function& function, const Tensor& input) {
-    if (depth == 0) return function(input);
-    return checkpointed(
-        [=](const Tensor& inner) { return within_checkpoints(depth - 1, function, inner); }, input);
-  }
   // This rank's own choice.
   [[nodiscard]] int depth_of_checkpoints(const Pass& pass, std::size_t parameter) const {
     if (!arguments_.program.has(Feature::checkpointed)) return 0;
@@ -289,9 +289,39 @@ class TorchTrainer : public Trainer {
         3);
   }
 
-  [[nodiscard]] std::string name_of(std::size_t parameter) const {
-    return name_of_parameter(arguments_.program, parameter);
+  // All ranks alike, in a step that all of them take.
+  [[nodiscard]] bool replaces(const Pass& pass) const {
+    return arguments_.program.has(Feature::replaced) && pass.step < pass.epoch.fewest_steps() &&
+           campaign::hash({arguments_.program.seed, 68, arguments_.number,
+                           static_cast<std::uint64_t>(pass.epoch.number() * 100 + pass.step)}) %
+                   3 ==
+               0;
   }
+  void replace_parameters() {
+    model_.replace();
+    auto& states = optimizer().state();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (const auto found = states.find(key_of(parameters_[i])); found != states.end()) {
+        auto momentum = std::move(found->second);
+        states.erase(found);
+        states[key_of(model_.parameters()[i])] = std::move(momentum);
+      }
+      parameters_[i] = model_.parameters()[i];
+      optimizer().param_groups().front().params()[i] = parameters_[i];
+    }
+    zero_gradients();
+  }
+
+  // Zeros, as the gradient of an unused parameter is here anyway. This rank's own choice. Backward
+  // may reach the last parameter, and adds to no such gradient.
+  void maybe_expand(const Tensor& parameter) const {
+    if (!arguments_.program.has(Feature::expanded) || !parameter.requires_grad() ||
+        parameter.is_same(parameters_.back()) || arguments_.program.has(Feature::set_to_none) ||
+        arguments_.rank % 2 == 1)
+      return;
+    parameter.mutable_grad() = ::torch::zeros({1}).expand(parameter.sizes());
+  }
+
   [[nodiscard]] Sgd& optimizer() const {
     if (sharded_) return *sharded_;
     return wrapped_ ? *wrapped_ : *plain_;
@@ -339,9 +369,9 @@ class TorchTrainer : public Trainer {
 
   TrainerArguments arguments_;
   Gradients gradients_;
-  ::torch::nn::Module module_{};
-  std::vector<Tensor> parameters_{};
-  ModelState given_{};  // by `set_state`
+  TorchModel model_;
+  std::vector<Tensor> parameters_;  // of the model
+  ModelState given_{};              // by `set_state`
   mutable std::optional<DistributedOptimizer<Sgd>> wrapped_{};
   mutable std::optional<ShardedOptimizer<Sgd>> sharded_{};
   mutable std::optional<Sgd> plain_{};

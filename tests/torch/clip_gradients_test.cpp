@@ -2,6 +2,7 @@
 // Clipping of averaged gradients.
 #include "support.hpp"
 
+#include <cmath>
 #include <limits>
 
 namespace kolo::internal::testing_support {
@@ -69,6 +70,22 @@ TEST_F(ClipTest, AnOptimizerBesideDistributedGradients) {
   EXPECT_DOUBLE_EQ(clip_grad_norm(optimizer, 0.5), 5.0 * mean_);
   expect_close(a.grad(), values({0.3, 0.4}), 1e-6);
   EXPECT_THROW(clip_grad_norm(optimizer, 0.0), InvalidArgument);
+}
+
+// Its elements are one number in memory, which cannot be multiplied in place.
+TEST_F(ClipTest, AnExpandedGradientOfTheProgram) {
+  Pair pair;
+  pair.optimizer.zero_grad();
+  pair.a.mutable_grad() = values({3.0}).expand({2});
+  (pair.b * (rank() + 1.0)).sum().backward();
+  const double norm = std::sqrt(2.0 * 9.0 + mean_ * mean_);
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 0.5), norm);
+  expect_close(pair.a.grad(), values({1.5 / norm, 1.5 / norm}), 1e-6);
+  expect_close(pair.b.grad(), values({0.5 * mean_ / norm}), 1e-6);
+  pair.a.mutable_grad() = values({3.0}).expand({2});
+  GradScaler scaler({.initial = 4.0});
+  scaler.unscale(pair.optimizer);
+  expect_close(pair.a.grad(), values({0.75, 0.75}));
 }
 
 TEST_F(ClipTest, OtherNorms) {

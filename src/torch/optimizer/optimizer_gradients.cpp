@@ -11,6 +11,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/gradients.hpp"
+#include "torch/tensor_view.hpp"
 #include "training/optimizer/gradient_norm.hpp"
 
 namespace kolo::internal {
@@ -33,8 +34,10 @@ std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
   std::vector<::torch::Tensor> gradients;
   std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
   for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& parameter) {
-    const ::torch::Tensor& gradient = parameter.grad();
+    ::torch::Tensor& gradient = parameter.mutable_grad();
     if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
+    // An expanded gradient that the program has set, and no rank has reduced.
+    if (elements_overlap(gradient)) gradient = gradient.clone(at::MemoryFormat::Contiguous);
     gradients.push_back(gradient);
   });
   return gradients;

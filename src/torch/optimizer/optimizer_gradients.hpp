@@ -10,7 +10,8 @@
 
 namespace kolo::internal {
 
-/// The gradients of all parameters that have one. A tied weight counts once.
+/// The gradients of all parameters that have one, to be changed in place. A tied weight counts
+/// once. A gradient whose elements share memory is replaced by a copy.
 [[nodiscard]] std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups);
 
 /// The tensor that holds the elements of a reduced gradient.
