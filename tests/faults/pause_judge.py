@@ -18,12 +18,16 @@ STOPPED = re.compile(rf"{RANKS}: stopped")
 # Ranks that, by a report, work or wait for others themselves.
 EXCUSED = re.compile(rf"\|  {RANKS}: (?:executing|waiting in Kolo)")
 LOST = re.compile(r"^kolorun: rank [0-9]+ \(process ([0-9]+) on [^)]*\) is lost: ")
+# A process that was started in the place of a lost one, and has no rank yet.
+NEW_LOST = re.compile(r"^kolorun: a new process \([^)]*\) is lost: ")
 SESSION = re.compile(r"^session of ([0-9]+) ranks from step")
 # Lines that report no rank.
 NEUTRAL = re.compile(r"^rank [0-9]+ ends well$|^[0-9]+ steps? (?:was|were) made while data was loaded$|^as replayed: |"
                      + HEAD + r"warning: (?:this rank leaves the session: an exception|flight record written)|"
                      # A process of another job is stopped while it holds the lock.
                      r"^\[kolo(?: rank [0-9]+)?\] warning: another process has held the lock of /tmp/kolo-|"
+                     # By mpirun's event loop, while it ends a job.
+                     r"^\[warn\] Epoll MOD|"
                      r"^kolorun: (?:the agent on|host) |^kolorun on |^mpi(?:run|exec): Forwarding signal 18 to job$|^$")
 ABORT = re.compile(r"^-+$|MPI_ABORT|^with errorcode|^NOTE: invoking|^You may or may not|^exactly when|"
                    r"more process(?:es)? ha|Set MCA parameter|^\[[^ ]+:[0-9]+\] ")
@@ -90,6 +94,9 @@ class Judge:
         lost = LOST.match(report)
         if lost:
             self.read_loss(int(lost[1]), report)
+        elif NEW_LOST.match(report):
+            if not (self.ends or self.killed):
+                self.fail("lost wrongly", report)
         elif ERROR.match(report):
             self.has_ended = True
             self.read_error(report)

@@ -187,7 +187,8 @@ class Run:
             time.sleep(0.02)
         status = self.job.process.poll()
         if status is None:
-            raise Broken(f"does not end: {self.unread()}")
+            processes = "; ".join(describe(each) for each in self.job.processes())
+            raise Broken(f"does not end: {processes}: {self.unread()}")
         output = self.job.output()
         aborts = self.plan.launcher == "mpirun" and self.may_abort and "MPI_ABORT" in output
         if not aborts and (status != 0 or not self.run.ends_well(output)):
