@@ -16,8 +16,6 @@
 namespace kolorun {
 namespace {
 
-namespace transport = kolo::internal::transport;
-
 int parse_slots(std::string_view text, const std::string& where) {
   int slots = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slots);

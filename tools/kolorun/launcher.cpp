@@ -20,8 +20,6 @@
 namespace kolorun {
 namespace {
 
-namespace transport = kolo::internal::transport;
-
 using namespace std::chrono_literals;
 
 // Timeouts from the end of the job: until ssh has ended, and from SIGTERM to SIGKILL.

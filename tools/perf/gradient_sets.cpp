@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gradient_sets.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -81,18 +83,18 @@ Gradients read_gradients(std::istream& lines, const std::string& origin) {
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     const auto refuse = [&](const std::string& why) {
-      throw UsageError("--gradients: " + origin + ", line " + std::to_string(number) + ": " + why);
+      throw UsageError(fmt::format("--gradients: {}, line {}: {}", origin, number, why));
     };
     const std::string_view text = std::string_view(line).substr(0, line.find('#'));
     const std::size_t begin = text.find_first_not_of(" \t\r");
     if (begin == std::string_view::npos) continue;
     const std::size_t end = std::min(text.find_first_of(" \t", begin), text.size());
     const std::string name(text.substr(begin, end - begin));
-    std::vector<std::int64_t> lengths = parse_lengths(text.substr(end));
+    const std::vector<std::int64_t> lengths = parse_lengths(text.substr(end));
     if (lengths.empty()) refuse("'" + line + "' is not a name and a shape or number of elements");
     if (!is_possible(lengths)) refuse("'" + line + "' has too many elements");
     if (!names.insert(name).second) refuse("there is another '" + name + "'");
-    gradients.push_back({name, kolo::Shape(std::move(lengths))});
+    gradients.push_back({name, kolo::Shape(lengths)});
   }
   if (count_elements(gradients) == 0)
     throw UsageError("--gradients: " + origin + " has no elements");

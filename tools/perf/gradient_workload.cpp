@@ -26,7 +26,7 @@ class GradientWorkload : public Workload {
         row_(row),
         peer_(row.peer.value_or(Peer::flat)),
         gradients_(std::move(gradients)),
-        contiguous_(peer_ == Peer::each ? 0 : elements() * size_of(row.dtype)),
+        contiguous_(peer_ == Peer::each ? 0 : GradientWorkload::elements() * size_of(row.dtype)),
         input_(row.dtype, input_values(row.dtype, row.reduce_op, world.rank(), world.size())),
         wanted_{result(row.reduce_op), result(peer_op(row.reduce_op))} {
     std::ranges::reverse(gradients_);

@@ -125,6 +125,7 @@ template <typename T, std::size_t size>
 std::vector<T> find_values(const Names<T, size>& names, std::string_view flag,
                            const std::vector<std::string>& strings) {
   std::vector<T> values;
+  values.reserve(strings.size());
   for (const std::string& text : strings) values.push_back(find_value(names, flag, text));
   return values;
 }

@@ -71,7 +71,7 @@ class JsonReport : public Report {
   }
 
  private:
-  Json json_;
+  Json json_ = Json::object();
 };
 
 }  // namespace

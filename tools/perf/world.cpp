@@ -78,7 +78,7 @@ MPI_Datatype reduced_type(kolo::DType dtype) {
 }
 
 MPI_Datatype moved_type(kolo::DType dtype) {
-  const MPI_Datatype type = reduced_type(dtype);
+  auto* const type = reduced_type(dtype);
   return type == MPI_DATATYPE_NULL ? MPI_UINT16_T : type;
 }
 

@@ -51,6 +51,7 @@ class StallJudge {
         return std::pair(suspects_.at(id).reporters.size(), processes.find(id)->rank);
       })};
     std::vector<Verdict> verdicts;
+    verdicts.reserve(blamed.size());
     for (const ProcessId id : blamed) verdicts.push_back({id, suspects_.at(id).reason});
     clear();
     return verdicts;
