@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
@@ -331,6 +332,36 @@ TEST_F(OperationsOfTwo, ALoopThatRepeatsItselfIsReducedEachTime) {
   std::thread other_rank([&] { loop(1); });
   loop(0);
   other_rank.join();
+}
+
+TEST_F(OperationsOfTwo, NamesThatAreUsedOnceKeepNoOperation) {
+  using Kept = std::weak_ptr<detail::Operation>;
+  constexpr int names = 2000;
+  std::vector<Kept> once;
+  std::vector<Kept> twice;
+  const auto loop = [&](std::size_t rank) {
+    double element = 1.0;
+    const auto run = [&](const std::string& name) {
+      const OperationPtr operation = submit(name, element, rank);
+      wait(operation);
+      return Kept(operation);
+    };
+    for (int i = 0; i < names; ++i) {
+      const Kept single = run("once " + std::to_string(i));
+      const Kept repeated = run("twice " + std::to_string(i % 100));
+      if (rank != 0) continue;
+      once.push_back(single);
+      if (i >= names - 100) twice.push_back(repeated);
+    }
+  };
+  std::thread other_rank([&] { loop(1); });
+  loop(0);
+  other_rank.join();
+  const auto kept = [](const std::vector<Kept>& all) {
+    return std::ranges::count_if(all, [](const Kept& each) { return !each.expired(); });
+  };
+  EXPECT_LE(kept(once), 512);
+  EXPECT_EQ(kept(twice), 100);
 }
 
 TEST_F(OperationsOfTwo, ManyNamesForgetNoneThatIsPending) {

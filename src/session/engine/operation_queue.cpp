@@ -17,6 +17,7 @@ using detail::Operation;
 namespace {
 
 constexpr std::size_t max_kept = 8192;          // names, above which idle ones are forgotten
+constexpr std::size_t max_new_kept = 512;       // operations of names that were submitted once
 constexpr std::size_t max_unnamed_kept = 1024;  // done operations without a name, in each set
 
 /// True if the operation is done and only the queue holds it. The answer stays true while the
@@ -40,7 +41,8 @@ Key key_of(const Submission& submission) {
 
 }  // namespace
 
-OperationQueue::OperationQueue(int rank) : rank_(rank), max_known_(max_kept) {}
+OperationQueue::OperationQueue(int rank)
+    : rank_(rank), max_known_(max_kept), max_new_(max_new_kept) {}
 
 OperationPtr OperationQueue::push(Engine& engine, Submission& submission, Notice notice) {
   std::unique_lock lock(mutex_);
@@ -67,6 +69,7 @@ OperationPtr OperationQueue::push_again(const Repetition& repetition, Notice not
   Known* const expected = find_repeated(repetition);
   if (expected == nullptr) return nullptr;
   last_ = expected;
+  expected->is_new = false;
   expected->operation->begin_again(repetition);
   append(*expected->operation, notice);
   return expected->operation;
@@ -103,9 +106,13 @@ bool OperationQueue::show_gathered() {
 }
 
 OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submission, Lock& lock) {
-  OperationPtr& operation = known(submission).operation;
+  Known& entry = known(submission);
+  OperationPtr& operation = entry.operation;
   if (operation != nullptr) {
-    if (can_begin_again(operation)) return operation;
+    if (can_begin_again(operation)) {
+      entry.is_new = false;
+      return operation;
+    }
     if (!operation->done())
       refuse<DuplicateName>(
           lock, submission,
@@ -118,6 +125,17 @@ OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submis
   return operation;
 }
 
+void OperationQueue::drop_new() {
+  std::erase_if(new_, [](Known* known) {
+    if (!known->is_new || known->operation == nullptr) return true;
+    if (!can_begin_again(known->operation)) return false;
+    known->is_new = false;  // the next operation of this name is kept
+    known->operation.reset();
+    return true;
+  });
+  max_new_ = std::max(max_new_kept, 2 * new_.size());  // as in `forget_if_many`
+}
+
 /// The entry of the submission's name. Tries the name that followed the last one before a lookup.
 OperationQueue::Known& OperationQueue::known(const Submission& submission) {
   Known* const expected = last_ != nullptr ? last_->follower : nullptr;
@@ -126,7 +144,10 @@ OperationQueue::Known& OperationQueue::known(const Submission& submission) {
     if (key.set == submission.set && key.name == submission.name) return *(last_ = expected);
   }
   forget_if_many();
-  Known& found = known_[key_of(submission)];
+  if (new_.size() >= max_new_) drop_new();
+  const auto [place, is_added] = known_.try_emplace(key_of(submission));
+  Known& found = place->second;
+  if (is_added) new_.push_back(&found);
   if (last_ != nullptr) last_->follower = &found;
   return *(last_ = &found);
 }
@@ -145,6 +166,7 @@ void OperationQueue::forget_done() {
   });
   for (auto& [key, known] : known_) known.follower = nullptr;
   last_ = nullptr;
+  new_.clear();
 }
 
 OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& submission,

@@ -78,8 +78,9 @@ class OperationQueue {
   /// The entry of one name. Training loops submit the same names in the same order, so the next
   /// submission most likely has the name of `follower`: one comparison replaces a lookup.
   struct Known {
-    OperationPtr operation{};   // the last one of this name
+    OperationPtr operation{};   // the last one of this name; null once it is dropped
     Known* follower = nullptr;  // the name that was submitted next the last time
+    bool is_new = true;         // it was submitted once
   };
 
   /// The operations without a name in one set.
@@ -101,6 +102,7 @@ class OperationQueue {
   Known& known(const Submission& submission);
   void forget_if_many();
   void forget_done();
+  void drop_new();
   OperationPtr next_known(Engine& engine, const Submission& submission, Lock& lock);
   OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
   /// Unlocks, then throws an E. If no handler catches the exception, no destructor runs, and the
@@ -120,6 +122,10 @@ class OperationQueue {
   // whenever elements are erased, all of these pointers are reset.
   std::unordered_map<Key, Known, KeyHash> known_;
   std::size_t max_known_;
+  // Entries that were new when they were added. A name that is used once, such as one with the
+  // number of a step, keeps no operation, which takes more memory than all else about a name.
+  std::vector<Known*> new_;
+  std::size_t max_new_;
   Known* last_ = nullptr;  // the entry of the last named submission
   std::unordered_map<SetId, Unnamed> unnamed_;
   bool joined_ = false;  // from this rank's join until all ranks have joined
