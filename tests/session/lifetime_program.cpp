@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts and ends sessions in the way that the first argument names, and checks how Kolo handles
 // it.
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -160,6 +162,52 @@ void lost_at_start(int sessions, const std::function<void()>& end) {
   }
 }
 
+/// Files whose paths are relative belong where the session has started.
+void changes_directory() {
+  const auto start =
+      std::filesystem::temp_directory_path() / ("kolo-lifetime-" + std::to_string(getpid()));
+  const auto later = start / "later";
+  std::filesystem::create_directories(later);
+  std::filesystem::current_path(start);
+  {
+    const kolo::Session session({.flight_recorder_dir = "records",
+                                 .timeline = "timeline-%r.json",
+                                 .statistics = "statistics-%r.txt"});
+    std::filesystem::current_path(later);
+    const std::string number = std::to_string(kolo::rank());
+    work(kolo::rank(), kolo::size());
+    float value = 1.0F;
+    kolo::allreduce(value, {.name = "value"});
+    check(kolo::write_flight_record().starts_with((start / "records").string()),
+          "the record's path");
+    kolo::shutdown();
+    check(std::filesystem::file_size(start / ("timeline-" + number + ".json")) > 0, "the timeline");
+    check(std::filesystem::file_size(start / ("statistics-" + number + ".txt")) > 0, "statistics");
+    check(std::filesystem::is_empty(later), "nothing is written where the program has gone");
+  }
+  std::filesystem::current_path("/");
+  std::filesystem::remove_all(start);
+}
+
+/// The main thread ends, and another one goes on with the session.
+void main_thread_ends() {
+  kolo::init();
+  std::thread([main_thread = pthread_self()] {
+    pthread_join(main_thread, nullptr);
+    say_if_fine("as it should be", [] {
+      for (int round = 0; round < 3; ++round) {
+        std::vector<float> values(1000, 1.0F);
+        static_cast<void>(kolo::allreduce_async(values, {.name = "values"}));  // waits
+        check(values.back() == 1.0F, "the average");
+        work(kolo::rank(), kolo::size());
+      }
+      kolo::shutdown();
+    });
+    std::exit(0);
+  }).detach();
+  pthread_exit(nullptr);
+}
+
 /// The exit status of a child that runs `body`; 0 if that returns true.
 int status_of_child(const std::function<bool()>& body) {
   const pid_t child = fork();
@@ -212,6 +260,8 @@ int main(int, char** argv) {
       {"after_main", after_main},
       {"fork_before", fork_before},
       {"fork_after", fork_after},
+      {"changes_directory", changes_directory},
+      {"main_thread_ends", main_thread_ends},
       {"without_mpi", without_mpi},
       {"killed_before_init", [] { lost_at_start(0, [] { std::raise(SIGKILL); }); }},
       {"exits_before_init", [] { lost_at_start(0, [] { std::exit(3); }); }},
