@@ -32,6 +32,7 @@ NOTICE_PROMISE = 0.5   # seconds until a rank inside a Kolo call names the culpr
 STOP_PROMISE = 1.0     # after the time of stall_shutdown: the root asks before it gives up
 END_PROMISE = 3.0      # seconds until the job is gone
 STALL = 1.2            # what the program sets as stall_shutdown
+WRITER_PATIENCE = 10.0  # a rank that was stopped while it wrote to others' tensors is killed after so long
 GENEROUS = 6.0         # on a busy machine, what is later than a promise is no failure before that
 PATIENCE = 40.0        # no run may take longer
 START_PATIENCE = 20.0  # where ranks may wait for ever: in MPI's start-up
@@ -206,6 +207,8 @@ class Run:
         if not self.launcher_hung:  # else mpirun did not end though all its processes had
             self.gone = self.ended - self.harm
         allowance = STALL if self.how == "stop" else 0.0
+        if self.how == "stop" and "has been writing to this rank's shared tensors" in self.output:
+            allowance = WRITER_PATIENCE
         # A process that ends after its session has ended causes no failure.
         # With recovery, mpirun returns 0 whatever the processes return.
         # A rank that calls exit(0) when all are about to leave counts as leaving.

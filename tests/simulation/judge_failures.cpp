@@ -155,8 +155,10 @@ void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   check_stall(key, failure.ranks, now);
 }
 
-/// The limit must have passed since the first submission. Of each pause, clocks count a part.
+/// The limit must have passed since the first submission. Of each pause, clocks count a part. A
+/// rank whose join has failed may have been told already, as the cause of the world's failure.
 void Judge::check_age(KeyNumber key, Time now) const {
+  if (std::ranges::any_of(ranks_, &RankState::join_failed)) return;
   Time first = now;
   for (int rank = 0; rank < program_.ranks(); ++rank)
     if (const auto ticket = ledger_.pending(rank, key))
@@ -168,17 +170,21 @@ void Judge::check_age(KeyNumber key, Time now) const {
                              (now - first).count() / 1000000));
 }
 
-/// A named rank must not have submitted the operation when the root asked. Other ranks must have
-/// submitted it or have joined.
+/// A named rank must not have submitted the operation when the root asked, unless a rank between
+/// them may have been stopped and not have answered. Other ranks must have submitted it or have
+/// joined.
 void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
   Time longest = max_inquiry;  // until the root must know of a submission
   for (const Pause& pause : program_.pauses)
     if (pause.rank != Pause::all) longest += pause.length;
+  const bool is_answered = std::ranges::none_of(program_.pauses, [&](const Pause& pause) {
+    return pause.rank != Pause::all && pause.at <= now && pause.at + pause.length >= now - longest;
+  });
   for (const int rank : sets_.at(ledger_.key(key).set).to_vector()) {
     const auto ticket = ledger_.pending(rank, key);
     const bool named = missing.contains(rank);
     const std::string what = to_string(ledger_.key(key));
-    if (named && ticket && now - ledger_.find(rank, *ticket)->at > longest)
+    if (is_answered && named && ticket && now - ledger_.find(rank, *ticket)->at > longest)
       throw Violation("error",
                       fmt::format("rank {} is said to miss {}, but had submitted it", rank, what));
     if (!named && !ticket && !ranks_[static_cast<std::size_t>(rank)].joins)
