@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -17,9 +19,22 @@ namespace {
 
 namespace autograd = ::torch::autograd;
 
-// The kind of debug information under which a thread stores its BackwardCall. LibTorch passes such
-// information on to the threads that work for it. The number is far above LibTorch's own kinds.
-constexpr auto info_kind = static_cast<c10::DebugInfoKind>(0xC0);
+constexpr std::string_view name_of_kind = "kolo::BackwardCall";
+
+// LibTorch identifies a kind of debug information by the address of its name, and before 2.15 by a
+// number, which here is far above LibTorch's own.
+template <typename Kind>
+constexpr Kind make_kind() {
+  if constexpr (std::is_enum_v<Kind>) {
+    return static_cast<Kind>(0xC0);
+  } else {
+    return Kind(&name_of_kind);
+  }
+}
+
+// The kind under which a thread stores its BackwardCall. LibTorch passes such information on to the
+// threads that work for it.
+constexpr auto info_kind = make_kind<c10::DebugInfoKind>();
 
 // Adds the nodes to which the roots lead. What backward has executed keeps its edges.
 void add_reached(const autograd::edge_list& roots, GraphNodes& nodes) {
