@@ -76,12 +76,17 @@ class ServerTest : public testing::Test {
   Time now_{};
 };
 
-/// Its reason; none while it goes on.
+const Finish* find_finish(const std::vector<Action>& actions) {
+  for (const Action& action : actions)
+    if (const auto* finish = std::get_if<Finish>(&action)) return finish;
+  return nullptr;
+}
+
+/// Its status and reason; none while it goes on.
 std::string end_of(Server& server) {
-  for (const Action& action : server.take())
-    if (const auto* finish = std::get_if<Finish>(&action))
-      return fmt::format("{}: {}", finish->status, finish->reason);
-  return "";
+  const std::vector<Action> actions = server.take();
+  const Finish* const finish = find_finish(actions);
+  return finish == nullptr ? "" : fmt::format("{}: {}", finish->status, finish->reason);
 }
 
 TEST_F(ServerTest, ASignalThatEndsProgramsEndsTheJobOnAllHosts) {
@@ -90,14 +95,73 @@ TEST_F(ServerTest, ASignalThatEndsProgramsEndsTheJobOnAllHosts) {
   server_->on_signal(SIGUSR1, now_);
   EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
   EXPECT_FALSE(server_->finished());
-  server_->on_signal(SIGTERM, now_);
+  server_->on_signal(SIGINT, now_);
   const std::vector<Action> actions = server_->take();
   EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
   EXPECT_THAT(receivers_of<End>(actions), ElementsAre(1, 2));
   ASSERT_TRUE(server_->finished());
   // Agents that are slow get a second one.
-  server_->on_signal(SIGTERM, now_);
+  server_->on_signal(SIGINT, now_);
   EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
+}
+
+TEST_F(ServerTest, AfterSigtermTheJobEndsAsItsProcessesDo) {
+  const auto exit = [&](ProcessId process, int status) {
+    if (status == 0) server_->on_message(process + 2, Leave{}, now_);
+    server_->on_message(process, Exited{process, status}, now_);
+    server_->on_close(process + 2, "it has ended", now_);
+  };
+  // The status of both processes, and the end of the job.
+  const std::vector<std::pair<int, std::string>> cases{
+      {0, "0: "}, {143, "143: "}, {137, "143: .*signal 9 has ended it"}, {3, "3: .*status 3"}};
+  for (const bool elastic : {false, true}) {
+    for (const auto& [status, end] : cases) {
+      SCOPED_TRACE(fmt::format("elastic {}, status {}", elastic, status));
+      begin(elastic);
+      add_process(3, 1);
+      add_process(4, 2);
+      static_cast<void>(server_->take());
+      server_->on_signal(SIGTERM, now_);
+      std::vector<Action> actions = server_->take();
+      EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
+      EXPECT_THAT(receivers_of<End>(actions), IsEmpty());
+      exit(1, status);
+      actions = server_->take();
+      if (!server_->finished()) {
+        now_ += 60s;  // longer than the cooldown of the host
+        for (const Link agent : {Link{1}, Link{2}}) server_->on_message(agent, Keepalive{}, now_);
+        server_->on_time(now_);
+        for (Action& action : server_->take()) actions.push_back(std::move(action));
+        EXPECT_THAT(receivers_of<Start>(actions), IsEmpty()) << "a process is replaced";
+        exit(2, status);
+        for (Action& action : server_->take()) actions.push_back(std::move(action));
+      }
+      ASSERT_TRUE(server_->finished());
+      const auto* finish = find_finish(actions);
+      ASSERT_NE(finish, nullptr);
+      const std::string text = fmt::format("{}: {}", finish->status, finish->reason);
+      // An elastic job has no first failure.
+      EXPECT_THAT(text, testing::MatchesRegex(elastic && status != 143 && status != 0
+                                                  ? end.substr(0, end.find(' ')) + " .*"
+                                                  : end));
+    }
+  }
+}
+
+TEST_F(ServerTest, ASecondSigtermEndsTheJobAtOnce) {
+  begin(false);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_signal(SIGTERM, now_);
+  EXPECT_FALSE(server_->finished());
+  server_->on_signal(SIGTERM, now_);
+  EXPECT_EQ(end_of(*server_), "143: ");
+}
+
+TEST_F(ServerTest, SigtermBeforeThereAreProcessesEndsTheJob) {
+  server_.emplace(options_of(false), [] { return std::uint64_t{4}; });
+  server_->on_signal(SIGTERM, now_);
+  EXPECT_EQ(end_of(*server_), "143: ");
 }
 
 TEST_F(ServerTest, TheJobIsOverBeforeAgentsAreTold) {

@@ -190,10 +190,15 @@ void Agent::take(const rendezvous::Message& message) {
   } else if (status_) {
     return;
   } else if (const auto* more = std::get_if<rendezvous::Start>(&message)) {
-    for (const rendezvous::Launch& launch : more->launches) start(launch);
+    for (const rendezvous::Launch& launch : more->launches)
+      if (stopping_)
+        report(launch.process, signal_base + SIGTERM);
+      else
+        start(launch);
   } else if (const auto* kill = std::get_if<rendezvous::Kill>(&message)) {
     for (auto& [pid, child] : children_)
-      if (child.id == kill->process && !child.kill_at) child.kill_at = Clock::now() + grace;
+      if (child.id == kill->process && !child.kill_at)
+        child.kill_at = Clock::now() + patience_with_lost;
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     told_ = true;
     const bool says = end->status != 0 && !pass_signal_ && options_.joining.host.empty();
@@ -271,12 +276,23 @@ void Agent::end_by_signal(int signal) {
     signal_all(signal);
     return;
   }
+  const bool says = options_.joining.host.empty() && !stopping_;
+  const std::string text = says ? fmt::format("signal {}: the job ends", signal) : "";
+  if (signal == SIGTERM && !stopping_ && !status_ && connected()) {
+    stopping_ = true;
+    if (says) say(text);
+    for (auto& [pid, child] : children_) child.end_at = Clock::now();
+    return kill_due();
+  }
   // A second signal ends the processes immediately.
-  if (status_)
-    for (auto& [pid, child] : children_)
-      (child.end_at ? child.end_at : child.kill_at) = Clock::now();
-  const bool says = options_.joining.host.empty();
-  end_all(signal_base + signal, says ? fmt::format("signal {}: the job ends", signal) : "");
+  if (status_ || stopping_) kill_now();
+  if (!status_ && stopping_) status_ = signal_base + signal;
+  end_all(signal_base + signal, text);
+}
+
+/// Ends the processes without waiting any longer: by SIGTERM, or SIGKILL if they have got that.
+void Agent::kill_now() {
+  for (auto& [pid, child] : children_) (child.end_at ? child.end_at : child.kill_at) = Clock::now();
 }
 
 }  // namespace kolorun

@@ -21,7 +21,8 @@
 
 namespace kolorun {
 
-inline constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
+// until a process that the job has given up is killed, and until it is killed again
+inline constexpr std::chrono::seconds patience_with_lost{5};
 // exit status after a signal: this plus the signal's number
 inline constexpr int signal_base = 128;
 
@@ -74,6 +75,7 @@ class Agent {
   void on_signal(int signal);
   void stop_all();
   void end_by_signal(int signal);
+  void kill_now();
   void say(const std::string& text) const;
 
   // agent_processes.cpp
@@ -108,6 +110,7 @@ class Agent {
   std::map<pid_t, Running> children_{};
   std::list<TaggedStream> streams_{};
   bool removing_ = false;
+  bool stopping_ = false;  // the processes have got SIGTERM, and may end in good order
   bool told_ = false;
   std::optional<int> status_{};  // set once this agent is to end
 };

@@ -139,11 +139,11 @@ void Agent::kill_due() {
     if (child.end_at && now >= *child.end_at) {
       signal_group(pid, SIGTERM);
       child.end_at.reset();
-      child.kill_at = now + grace;
+      child.kill_at = now + options_.grace;
     }
     if (!child.kill_at || now < *child.kill_at) continue;
     ::kill(-pid, SIGKILL);
-    child.kill_at = now + grace;
+    child.kill_at = now + patience_with_lost;
   }
 }
 

@@ -133,6 +133,7 @@ void fill_hosts(const Flags& flags, Options& options) {
   if (!flags.hosts.empty()) options.hosts = parse_hosts(flags.hosts);
   if (!flags.hostfile.empty()) options.hosts = read_hostfile(flags.hostfile);
   options.rsh = split_rsh(flags.rsh);
+  options.grace = seconds(flags.grace);
   if (discovers && flags.min_np == 0 && flags.max_np == 0)
     throw UsageError("--host-discovery-script needs --min-np or --max-np");
 }

@@ -23,6 +23,7 @@ struct Flags {
   double start_timeout = 600;
   double elastic_timeout = 600;
   double lease = 10;
+  double grace = 30;
 };
 
 /// Checks that the options fit together, and derives the remaining options. Throws UsageError.

@@ -22,7 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Timeouts from the end of the job: until ssh has ended, and from SIGTERM to SIGKILL.
+// Timeouts of agents, and of ssh: after their processes must have ended, and from SIGTERM to
+// SIGKILL.
 constexpr std::chrono::seconds grace_of_agents{5};
 constexpr std::chrono::seconds grace_of_second{1};
 
@@ -128,7 +129,7 @@ rendezvous::JobEnd Launcher::run() {
     pollfd over{.fd = serving_->descriptor(), .events = POLLIN, .revents = 0};
     if (!done && ::poll(&over, 1, 0) > 0) {
       done = true;
-      if (!end_at_) end_at_ = Clock::now() + grace_of_agents;
+      if (!end_at_) end_at_ = Clock::now() + options_.grace + grace_of_agents;
       if (discovery_) discovery_->stop();
     }
     end_late();

@@ -101,6 +101,7 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
       fmt::format("--slots={}", remote.host.slots),
       "--start-timeout=" + seconds(server.start_timeout),
       "--lease=" + seconds(server.lease),
+      "--grace=" + seconds(options_.grace),
       "--wdir=" + directory_,
       "--join-as=" + remote.host.name,
       fmt::format("--join-number={}", remote.number),

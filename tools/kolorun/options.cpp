@@ -26,10 +26,11 @@ constexpr const char* description =
 
 constexpr const char* footer =
     "Rank 0 reads kolorun's standard input, unless that is a terminal; the others read nothing.\n\n"
-    "SIGINT, SIGTERM and SIGHUP end the job: the processes get SIGTERM, and SIGKILL 5 s later. "
-    "With "
-    "--min-np or\n--max-np, SIGTERM to a kolorun that does not serve removes its host from the job "
-    "at the next commit.\nSIGUSR1, SIGUSR2 and SIGCONT are passed on to the processes of all "
+    "SIGINT, SIGTERM and SIGHUP end the job: the processes get SIGTERM, and SIGKILL after --grace. "
+    "After SIGTERM\nthe exit status is 0 if all processes end with 0, as programs do that ask "
+    "kolo::stop_requested() in each\nstep. A second signal ends them at once. With "
+    "--min-np or --max-np, SIGTERM to a kolorun that does not\nserve removes its host from the job "
+    "at the next commit. SIGUSR1, SIGUSR2 and SIGCONT are passed on to the processes of all "
     "hosts. On one host, Ctrl-Z stops\nthem until kolorun is continued.\n\n"
     "Exit status: 0 if all processes have ended with 0; that of the first process that failed; 128 "
     "plus the\nsignal's number if a signal has ended it, or kolorun; 127 if the program cannot be "
@@ -51,6 +52,10 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("--start-timeout", flags.start_timeout,
                  "Seconds until all processes must have started their first session")
       ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  app.add_option("--grace", flags.grace,
+                 "Seconds from SIGTERM, with which kolorun ends a process, to SIGKILL")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option(
          "--lease", flags.lease,

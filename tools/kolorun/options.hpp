@@ -2,6 +2,7 @@
 // The command line of kolorun.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,7 @@ struct Options {
   std::string output_dir{};
   std::vector<std::string> variables{};  // NAME=value
   bool verbose = false;
+  std::chrono::nanoseconds grace{};  // from SIGTERM to SIGKILL
   Joining joining{};
   std::vector<std::string> command{};
   std::string answer{};  // if not empty, printed instead of running: help, or the version

@@ -67,6 +67,11 @@ class ProcessTable {
     return found == processes_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] const std::map<ProcessId, Process>& all() const { return processes_; }
+  /// True if an agent has processes that have not exited.
+  [[nodiscard]] bool any_running() const {
+    return std::ranges::any_of(
+        processes_, [](const auto& one) { return one.second.agent && !one.second.exited; });
+  }
   /// Waiting processes that were in no generation yet.
   [[nodiscard]] const std::set<ProcessId>& newcomers() const { return newcomers_; }
 

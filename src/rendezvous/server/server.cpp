@@ -186,7 +186,10 @@ void Server::keep_host(const std::string& host, Time now) {
 
 void Server::on_signal(int number, Time now) {
   for (const auto& [link, agent] : hosts_.agents()) actions_.send(link, Signal{number});
-  if (number == SIGINT || number == SIGTERM || number == SIGHUP) finish({signal_base + number, ""});
+  if (number == SIGTERM && stopping_ == 0 && processes_.any_running())
+    stopping_ = number;
+  else if (number == SIGINT || number == SIGTERM || number == SIGHUP)
+    finish({signal_base + number, ""});
   settle(now);
 }
 

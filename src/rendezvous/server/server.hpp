@@ -40,8 +40,9 @@ class Server {
   /// The other side has closed the connection, or the connection has failed or carried an invalid
   /// message.
   void on_close(Link link, const std::string& reason, Time now);
-  /// kolorun has received this signal. The agents forward it to their processes; SIGINT, SIGTERM
-  /// and SIGHUP also end the job.
+  /// kolorun has received this signal. The agents forward it to their processes. SIGINT and SIGHUP
+  /// also end the job. After SIGTERM it ends as its processes do, which may leave in good order and
+  /// are not replaced; a second one ends it.
   void on_signal(int number, Time now);
   /// Hosts with this name leave at the next commit, as if their agents had announced it.
   void remove_host(const std::string& host, const std::string& reason, Time now);
@@ -92,7 +93,7 @@ class Server {
   [[nodiscard]] bool has_enough(std::size_t candidates);
   [[nodiscard]] std::optional<Time> announcement_time() const;
   void conclude();
-  void finish(const Finish& finish);
+  void finish(Finish finish);
 
   ServerOptions options_;
   Actions actions_{};
@@ -102,6 +103,7 @@ class Server {
   Generation generation_{options_, processes_, hosts_, actions_};
   StallJudge stalls_{};
   JobOutcome outcome_{options_};
+  int stopping_ = 0;  // SIGTERM once it has come
   Time last_time_{};
 };
 

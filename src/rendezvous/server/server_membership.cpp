@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <utility>
 
@@ -30,7 +31,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   if (const Agent* const agent = process.agent ? hosts_.find(*process.agent) : nullptr;
       agent != nullptr && fault == Fault::own)
     hosts_.cool_down(*agent, now);
-  actions_.note(options_.elastic ? LogLevel::warning : LogLevel::info, text);
+  actions_.note(options_.elastic && stopping_ == 0 ? LogLevel::warning : LogLevel::info, text);
   if (was_member && generation_.is_running()) generation_.break_up(text, {process.rank}, now);
   processes_.end_awaiting_close(process);
   if (options_.elastic) return;
@@ -97,7 +98,7 @@ std::optional<Time> Server::next_time() const {
 void Server::settle(Time now) {
   last_time_ = now;
   if (!finished()) {
-    if (options_.has_agents && !outcome_.is_ending()) hosts_.start_processes(now);
+    if (options_.has_agents && !outcome_.is_ending() && stopping_ == 0) hosts_.start_processes(now);
     meet(now);
     if (const std::optional<Time> time = announcement_time(); time && now >= *time)
       generation_.announce();
@@ -212,6 +213,10 @@ void Server::conclude() {
     static_cast<void>(hosts_.take(link));
   }
   if (const auto end = outcome_.conclude(processes_, generation() > 0)) finish(*end);
+  const bool all_are_lost = std::ranges::all_of(processes_.all(), [](const auto& one) {
+    return one.second.stage == Stage::lost && (one.second.exited || !one.second.agent);
+  });
+  if (stopping_ != 0 && all_are_lost) finish({signal_base + stopping_, ""});
 }
 
 void Server::end(int status, const std::string& reason, Time now) {
@@ -219,8 +224,12 @@ void Server::end(int status, const std::string& reason, Time now) {
   settle(now);
 }
 
-void Server::finish(const Finish& finish) {
+void Server::finish(Finish finish) {
   if (finished()) return;
+  // Processes that do not handle the signal end by it. One that takes too long is killed.
+  if (stopping_ != 0 && finish.status == signal_base + stopping_) finish.reason.clear();
+  if (stopping_ != 0 && finish.status == signal_base + SIGKILL)
+    finish.status = signal_base + stopping_;
   outcome_.note_finished();
   generation_.stop();
   // Tell the caller before the agents: it watches them, and must know that the job is over before
