@@ -19,7 +19,7 @@ STOPPED = re.compile(rf"{RANKS}: stopped")
 EXCUSED = re.compile(rf"\|  {RANKS}: (?:executing|waiting in Kolo)")
 LOST = re.compile(r"^kolorun: rank [0-9]+ \(process ([0-9]+) on [^)]*\) is lost: ")
 # A process that was started in the place of a lost one, and has no rank yet.
-NEW_LOST = re.compile(r"^kolorun: a new process \([^)]*\) is lost: ")
+NEW_LOST = re.compile(r"^kolorun: a new process \([^)]*\) is lost: the agent on ")
 SESSION = re.compile(r"^session of ([0-9]+) ranks from step")
 # Lines that report no rank.
 NEUTRAL = re.compile(r"^rank [0-9]+ ends well$|^[0-9]+ steps? (?:was|were) made while data was loaded$|^as replayed: |"

@@ -207,8 +207,11 @@ class Run:
         if not self.launcher_hung:  # else mpirun did not end though all its processes had
             self.gone = self.ended - self.harm
         allowance = STALL if self.how == "stop" else 0.0
-        if self.how == "stop" and "has been writing to this rank's shared tensors" in self.output:
-            allowance = WRITER_PATIENCE
+        writes = "process [0-9]+ has been writing to this rank's shared tensors for [0-9]+ s: "
+        if re.search(writes + "it may still write", self.output):
+            self.problems.append("a stopped process was not killed, though it was writing")
+        if self.how == "stop" and re.search(writes + "it is stopped and will be killed", self.output):
+            allowance += WRITER_PATIENCE
         # A process that ends after its session has ended causes no failure.
         # With recovery, mpirun returns 0 whatever the processes return.
         # A rank that calls exit(0) when all are about to leave counts as leaving.

@@ -88,7 +88,7 @@ expect "no key" 1 $'Permission denied\n^kolorun: host stranger: ssh has ended wi
 lines=$(timeout 100 "$kolorun" -H localhost:1,node2:1 --lease 1 seq 200000 | (sleep 3; wc -l))
 ((lines == 400000)) || fail "a slow reader: $lines lines"
 
-"${two[@]}" sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' \
+"${two[@]}" --grace 2 sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' \
   >signal.log 2>&1 </dev/null &
 job=$!
 until [[ -s pid.0 && -s pid.1 && -s pid.2 && -s pid.3 ]]; do sleep 0.05; done

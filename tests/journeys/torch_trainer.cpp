@@ -45,6 +45,10 @@ void assign(const std::vector<float>& values, const Tensor& tensor) {
   std::ranges::copy(values, elements_of(tensor).begin());
 }
 
+Tensor dot(const Tensor& parameter, const Tensor& gradient) {
+  return parameter.flatten().dot(gradient.flatten());
+}
+
 class TorchScaler : public Scaler {
  public:
   explicit TorchScaler(const Program& program) : scaler(scale_options(program)) {}
@@ -237,16 +241,18 @@ class TorchTrainer : public Trainer {
   }
 
   bool throw_in_hook(const Event& event) override {
-    const bool alone = may_throw_alone(event);
-    const bool throws = !alone || event.odd == arguments_.rank;
+    const std::vector<int> throwers = throwers_of(event);
+    const bool alone = static_cast<int>(throwers.size()) < arguments_.program.ranks;
+    const bool throws = std::ranges::find(throwers, arguments_.rank) != throwers.end();
     Tensor loss = ::torch::zeros({});
     const auto first = std::ranges::find(arguments_.model.frozen, false);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (arguments_.model.frozen[i]) continue;
       const Tensor copy = parameters_[i] * 1.0;
-      // Backward begins with the last parameter, and reaches the first at its end. If a rank throws
-      // alone, it does so after the first gradient is complete.
-      const bool begins = i + 1 == parameters_.size() && event.variant % 4 == 0 && !alone;
+      // Backward begins with the last parameter, and reaches the first at its end. The odd rank
+      // throws after the first gradient is complete, if others do not throw or at once.
+      const bool begins = i + 1 == parameters_.size() &&
+                          (alone ? arguments_.rank != event.odd : event.variant % 4 == 0);
       if (throws &&
           (begins || i == static_cast<std::size_t>(first - arguments_.model.frozen.begin())))
         copy.register_hook(
@@ -256,14 +262,13 @@ class TorchTrainer : public Trainer {
     try {
       loss.backward();
     } catch (const BackwardFailed& error) {
-      if (!throws && error.ranks() == std::vector<int>{event.odd}) return true;
+      if (!throws && error.ranks() == std::vector<int>{throwers.front()}) return true;
       throw;
     } catch (const std::runtime_error&) {
       if (throws) return true;
       throw;
     }
-    const ProcessSet& set = arguments_.set;
-    if (!throws && !(set.contains(event.odd) && set.contains(arguments_.rank))) return true;
+    if (!throws && throwers.empty()) return true;
     throw Unexpected("an exception in a hook was lost");
   }
 
@@ -274,9 +279,6 @@ class TorchTrainer : public Trainer {
     if (sharded_) return use(*sharded_);
     if (wrapped_) return use(*wrapped_);
     use(*plain_);
-  }
-  static Tensor dot(const Tensor& parameter, const Tensor& gradient) {
-    return parameter.flatten().dot(gradient.flatten());
   }
 
   // This rank's own choice.
@@ -361,10 +363,19 @@ class TorchTrainer : public Trainer {
            0;
   }
 
-  // Then the others learn of it, if the pass is one that reduces.
-  [[nodiscard]] bool may_throw_alone(const Event& event) const {
-    return event.variant % 2 == 0 && arguments_.model.passes_per_step == 1 &&
-           std::ranges::count(arguments_.model.frozen, false) > 1;
+  // All ranks; or if the pass is one that reduces, so that the others learn of it, sometimes the
+  // odd rank or every other rank, as far as they are in this rank's set.
+  [[nodiscard]] std::vector<int> throwers_of(const Event& event) const {
+    std::vector<int> throwers;
+    const bool is_some = event.variant % 2 == 0 && arguments_.model.passes_per_step == 1 &&
+                         std::ranges::count(arguments_.model.frozen, false) > 1;
+    for (int rank = 0; rank < arguments_.program.ranks; ++rank) {
+      const bool is_odd = event.variant % 16 < 8 ? rank == event.odd : (rank - event.odd) % 2 == 0;
+      const bool is_partner = rank == arguments_.rank || (arguments_.set.contains(rank) &&
+                                                          arguments_.set.contains(arguments_.rank));
+      if (!is_some || (is_odd && is_partner)) throwers.push_back(rank);
+    }
+    return throwers;
   }
 
   TrainerArguments arguments_;

@@ -47,7 +47,7 @@ named() { exec unshare --mount sh -c 'mount --bind hosts /etc/hosts && exec "$@"
 { cat /etc/hosts; echo "127.0.0.1 alias.of.this.host"; } >hosts
 if (named true) 2>/dev/null; then
   alone=(named "$kolorun" -np 1 --rendezvous "alias.of.this.host:$port" --slots 1 --secret-file secret)
-  starts first.log "$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret \
+  starts first.log "$kolorun" -np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret --grace 3 \
     sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done'
   first=$!
   meets "the port by another name" first.log '^here$'
@@ -120,7 +120,7 @@ starts ended.log "$kolorun" -np 1 sh -c \
 job=$!
 meets "a background process of a job that is ended" ended.log '^here$'
 kill -TERM "$job"
-ends "a background process of a job that is ended" "$job" 143 ended.log
+ends "a background process of a job that is ended" "$job" 0 ended.log
 gone "a background process of a job that is ended" "$(cat background)"
 
 # kolorun is killed; its children are shells that do not end what they have started.

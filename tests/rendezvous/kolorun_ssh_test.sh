@@ -71,7 +71,7 @@ expect "no ssh" 127 "'./absent' cannot be run" "$kolorun" -H node1 --rsh ./absen
 grep -qvE "^node[12] '[^ ]*kolorun' --agent$" calls && fail "calls: $(grep -vE "^node[12] '[^ ]*kolorun' --agent$" calls)"
 
 # Signals reach the processes of all hosts.
-starts signal.log "${on_two[@]}" sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done'
+starts signal.log "${on_two[@]}" --grace 2 sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done'
 job=$!
 until [[ -s pid.0 && -s pid.1 && -s pid.2 && -s pid.3 ]]; do sleep 0.05; done
 kill -USR1 "$job"

@@ -147,7 +147,7 @@ for elastic in "" "--min-np 1"; do
   kill -TERM "$first"
   ends "a second job" "$first" 143 first.log
 done
-starts first.log "$kolorun" "${alone[@]}" sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done'
+starts first.log "$kolorun" "${alone[@]}" --grace 3 sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done'
 first=$!
 meets "the next job" first.log '^here$'
 kill -TERM "$first"
@@ -199,8 +199,25 @@ for signal in KILL TERM; do
   wait "$first"
 done
 
+# After SIGTERM the ranks may end in good order; a second one, or one that fails, ends the job.
+# Usage: orderly NAME STATUS COMMAND   COMMAND: what the test does once both ranks have the signal
+orderly() {
+  rm -f go_on fail.1
+  starts orderly.log "$kolorun" -np 2 sh -c 'trap "echo told \$RANK; until [ -e go_on ]; do sleep 0.05; done; exit \$(cat fail.\$RANK 2>/dev/null || echo 0)" TERM
+    echo here; while :; do sleep 0.05; done'
+  job=$!
+  meets "$1" orderly.log '^here$' 2
+  kill -TERM "$job"
+  meets "$1" orderly.log '^told [01]$' 2
+  eval "$3"
+  ends "$1" "$job" "$2" orderly.log
+}
+orderly "in good order" 0 'touch go_on'
+orderly "a second SIGTERM" 143 'kill -TERM "$job"'
+orderly "a rank that fails" 3 'echo 3 >fail.1; touch go_on'
+
 # A signal ends the job, with a process that ignores SIGTERM and one that is stopped.
-starts signal.log "$kolorun" -np 2 sh -c 'trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done'
+starts signal.log "$kolorun" -np 2 --grace 2 sh -c 'trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done'
 until [[ -s pid.0 && -s pid.1 ]]; do sleep 0.05; done
 kill -STOP "$(cat pid.1)"
 kill -TERM $!

@@ -102,6 +102,9 @@ class Judge {
   std::map<SetId, RankSet> sets_;
   std::unordered_map<std::uint64_t, Batch> batches_;  // batches that some ranks have not seen yet
   std::map<SetId, Cause> causes_;
+  // When the first of the ranks submitted that were told of the key as the cause of the world's
+  // failure.
+  std::map<KeyNumber, Time> told_as_cause_of_world_;
   std::vector<std::int64_t> last_to_join_;
   std::uint64_t answers_ = 0;
   std::uint64_t batches_seen_ = 0;

@@ -124,7 +124,12 @@ void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   const Failure& failure = fail.failure;
   const KeyNumber key = ledger_.find(rank, fail.ticket)->key;
   const SetId set = ledger_.key(key).set;
-  if (is_cause_of_world(rank, failure)) return;
+  if (is_cause_of_world(rank, failure)) {
+    const Time at = ledger_.find(rank, fail.ticket)->at;
+    const auto [told, is_first] = told_as_cause_of_world_.try_emplace(key, at);
+    told->second = std::min(told->second, at);
+    return;
+  }
   FailureKind kind = failure.kind;
   if (kind == FailureKind::shut_down) {
     if (failure.ranks != RankSet::of(rank))
@@ -174,17 +179,22 @@ void Judge::check_age(KeyNumber key, Time now) const {
 /// them may have been stopped and not have answered. Other ranks must have submitted it or have
 /// joined.
 void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
-  Time longest = max_inquiry;  // until the root must know of a submission
-  for (const Pause& pause : program_.pauses)
-    if (pause.rank != Pause::all) longest += pause.length;
-  const bool is_answered = std::ranges::none_of(program_.pauses, [&](const Pause& pause) {
-    return pause.rank != Pause::all && pause.at <= now && pause.at + pause.length >= now - longest;
-  });
+  // The root asks for a second in which nobody between them is stopped.
+  Time asked = now - max_inquiry;
+  bool is_answered = true;
+  std::vector<Pause> pauses = program_.pauses;
+  std::ranges::sort(pauses, std::greater(), &Pause::at);
+  for (const Pause& pause : pauses) {
+    const Time end = std::min(now, pause.at + pause.length);
+    if (pause.at > now || end < asked) continue;
+    is_answered = is_answered && pause.rank == Pause::all;
+    asked -= end - std::max(asked, pause.at);
+  }
   for (const int rank : sets_.at(ledger_.key(key).set).to_vector()) {
     const auto ticket = ledger_.pending(rank, key);
     const bool named = missing.contains(rank);
     const std::string what = to_string(ledger_.key(key));
-    if (is_answered && named && ticket && now - ledger_.find(rank, *ticket)->at > longest)
+    if (is_answered && named && ticket && ledger_.find(rank, *ticket)->at < asked)
       throw Violation("error",
                       fmt::format("rank {} is said to miss {}, but had submitted it", rank, what));
     if (!named && !ticket && !ranks_[static_cast<std::size_t>(rank)].joins)

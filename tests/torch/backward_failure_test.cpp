@@ -88,35 +88,6 @@ TEST_F(BackwardFailureTest, AnExceptionOnAllRanksStaysTheirOwn) {
                    2.0 * size() * (size() + 1.0) * (2.0 * size() + 1.0) / 6.0);
 }
 
-// Rank 0 refuses the second operation of the hook for `early`, whose first one is pending, and the
-// last rank refuses the first one.
-TEST_F(BackwardFailureTest, NoRankWaitsForSeveralThatHaveThrown) {
-  const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;
-  for (const DistributedOptimizerOptions& options : ways_to_reduce()) {
-    auto optimizer = make(options);
-    for (int round = 0; round < 3; ++round) {
-      if (rank() == 0) {
-        EXPECT_THROW(run(true), std::runtime_error);
-      } else if (rank() == last_) {
-        Tensor loss = (early_.sum() * late_ * middle_).sum();
-        loss.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("bad loss"); });
-        EXPECT_THROW(loss.backward(), std::runtime_error);
-      } else {
-        EXPECT_EQ(error_of<BackwardFailed>([&] { run(false); }).ranks(), std::vector<int>{0});
-      }
-      barrier({.name = "none waits for the next pass"});
-      for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
-      if (round == 1) continue;  // fails again
-      run(false);
-      expect_reduced(options.op == ReduceOp::sum ? squares * size() : squares);
-      optimizer.step();
-      expect_same_bits_on_all_ranks({early_, middle_, late_});
-      const ::torch::NoGradGuard no_grad;
-      for (Tensor* w : {&early_, &middle_, &late_}) w->fill_(1.0);
-    }
-  }
-}
-
 TEST_F(BackwardFailureTest, ParametersThatAreNotUsedAfterwardsAreSteppedAlike) {
   const auto all = {&early_, &middle_, &late_};
   DistributedOptimizer optimizer(

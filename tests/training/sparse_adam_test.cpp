@@ -3,6 +3,7 @@
 // each compute a part of the batch, and an Adam that steps only the rows that were used.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <thread>
 #include <vector>
 

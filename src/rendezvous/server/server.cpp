@@ -62,7 +62,8 @@ void Server::on_close(Link link, const std::string& reason, Time now) {
 }
 
 std::optional<Refusal> Server::find_refusal(const Hello& hello) const {
-  if (finished()) return Refusal{"the job is over", until_the_next_job};
+  if (finished() || (stopping_ != 0 && hello.role == Role::agent))
+    return Refusal{"the job is over", until_the_next_job};
   if (hello.version != options_.version)
     return Refusal{fmt::format("it uses Kolo {}, and this job Kolo {}: use one version everywhere",
                                hello.version, options_.version)};

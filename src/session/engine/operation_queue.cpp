@@ -167,6 +167,7 @@ void OperationQueue::forget_done() {
   for (auto& [key, known] : known_) known.follower = nullptr;
   last_ = nullptr;
   new_.clear();
+  max_new_ = max_new_kept;
 }
 
 OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& submission,

@@ -27,7 +27,7 @@ enum class Notice : std::uint8_t {
 };
 
 /// Thread-safe. Owns every operation until it is done, so that the driver can hold plain pointers,
-/// and keeps it for the next submission under the same name.
+/// and keeps most for the next submission under the same name.
 class OperationQueue {
  public:
   explicit OperationQueue(int rank);
@@ -80,7 +80,7 @@ class OperationQueue {
   struct Known {
     OperationPtr operation{};   // the last one of this name; null once it is dropped
     Known* follower = nullptr;  // the name that was submitted next the last time
-    bool is_new = true;         // it was submitted once
+    bool is_new = true;         // its operation was not used again, and may be dropped
   };
 
   /// The operations without a name in one set.
@@ -118,12 +118,13 @@ class OperationQueue {
   std::atomic<std::uint64_t> unattended_{0};   // written under the lock, read without
   std::uint64_t versions_ = 0;                 // the last number that `push` gave out
   // Operations by name, or by the number of a join or a change of process sets. Done operations are
-  // kept up to a limit, because most are submitted again. `follower` and `last_` point to elements;
-  // whenever elements are erased, all of these pointers are reset.
+  // kept up to a limit, because most are submitted again. `follower`, `last_` and `new_` point to
+  // elements; whenever elements are erased, all of these pointers are reset.
   std::unordered_map<Key, Known, KeyHash> known_;
   std::size_t max_known_;
-  // Entries that were new when they were added. A name that is used once, such as one with the
-  // number of a step, keeps no operation, which takes more memory than all else about a name.
+  // Names added since elements were last erased, until they are used again or their operations are
+  // dropped. A name that is used once, such as one with the number of a step, keeps no operation,
+  // which takes more memory than all else about a name.
   std::vector<Known*> new_;
   std::size_t max_new_;
   Known* last_ = nullptr;  // the entry of the last named submission

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/failure.hpp"
 #include "kolo/collectives.hpp"
@@ -40,13 +41,13 @@ bool is_absence(const Mismatch& error, int self) {
 }  // namespace
 
 void HookChain::start(CommunicationHook& hook, GradientBucket bucket) {
-  pending_.reserve(2);  // a push_back that throws would lose the Future of a submitted operation
+  pending_.reserve(1);  // a push_back that throws would lose the Future of a submitted operation
   try {
     stages_ = std::move(hook.reduce(std::move(bucket)).list());
     if (!submits_more()) throw InvalidArgument("it has no stage that submits an operation");
   } catch (...) {
     fail();
-    submit_refusal();
+    submit_refusal(pending_);
     return;
   }
   run_stages();
@@ -79,7 +80,7 @@ void HookChain::run_stages() noexcept {
     } catch (...) {
       fail();
       try {
-        if (others_submit) submit_refusal();
+        if (others_submit) submit_refusal(pending_);
       } catch (...) {
         thrown_.clear();  // the session takes no operations: that is no failure of the hook
         error_ = std::current_exception();
@@ -94,16 +95,16 @@ void HookChain::fail() noexcept {
   drop();
 }
 
-void HookChain::submit_refusal() {
+void HookChain::submit_refusal(std::vector<std::shared_ptr<detail::FutureBase>>& to) {
   calls_.check();
-  pending_.reserve(2);
+  to.reserve(to.size() + 1);
   refused_ = true;
   auto element = std::make_unique<float>(0.0F);
   const TensorView view(*element);
   const AllreduceOptions options{.name = calls_.name_of(operations_ + 1),
                                  .op = ReduceOp::sum,
                                  .process_set = calls_.process_set};
-  pending_.push_back(std::make_shared<Future<float>>(
+  to.push_back(std::make_shared<Future<float>>(
       detail::call_async(detail::AllreduceCall{view, view, options, no_step}, std::move(element))));
   ++operations_;
 }
@@ -159,7 +160,7 @@ const detail::FutureBase* HookChain::awaited(int operations) const noexcept {
 void HookChain::close(int operation) noexcept {
   if (!ended() || operations_ >= operation) return;
   try {
-    submit_refusal();
+    submit_refusal(unanswered_);
   } catch (...) {
     error_ = std::current_exception();
   }
@@ -169,10 +170,15 @@ void HookChain::abort() noexcept {
   const bool others_submit = submits_more();
   drop();
   try {
-    if (others_submit) submit_refusal();
+    if (others_submit) submit_refusal(unanswered_);
   } catch (...) {
     error_ = std::current_exception();
   }
+}
+
+std::vector<std::shared_ptr<detail::FutureBase>> HookChain::take_unanswered() noexcept {
+  std::erase_if(unanswered_, [](const auto& future) { return future->ready(); });
+  return std::exchange(unanswered_, {});
 }
 
 }  // namespace kolo::internal

@@ -41,6 +41,11 @@ class NeedsAllreduce {};
 /// matches, under the number that the other ranks use next. All ranks then get Mismatch for that
 /// operation, and no rank waits forever.
 ///
+/// If several ranks give up their passes, they may refuse different operations. The first of these
+/// ends the chain everywhere. The ranks that have refused it answer the refusals behind it, but not
+/// before they know of them. So nothing in a pass waits for the answers to `refuse`, `abort` and
+/// `close`: `take_unanswered` hands them over.
+///
 /// If ranks have joined and an operation is undefined without them, all other ranks get the same
 /// Mismatch. They then reduce the whole bucket by an allreduce, under the next number.
 ///
@@ -66,7 +71,7 @@ class HookChain {
   void start(CommunicationHook& hook, GradientBucket bucket);
   /// Replaces `start` on a rank that cannot take part in the pass: submits a refusal. Throws if
   /// nothing can be submitted.
-  void refuse() { submit_refusal(); }
+  void refuse() { submit_refusal(unanswered_); }
 
   /// Runs further stages for as long as no pending operation makes them wait.
   void poll() noexcept;
@@ -76,6 +81,9 @@ class HookChain {
   [[nodiscard]] const detail::FutureBase* awaited(int operations) const noexcept;
   /// Runs no further stage, and submits a refusal, so that the stages of the other ranks fail.
   void abort() noexcept;
+  /// The refusals that have no answer yet. The names of a pass with the same hook can be used again
+  /// once they have.
+  [[nodiscard]] std::vector<std::shared_ptr<detail::FutureBase>> take_unanswered() noexcept;
   /// Answers a refusal that another rank has submitted under this number. If an earlier refusal has
   /// ended the chain on this rank, nothing else would match it, and that rank would wait forever.
   void close(int operation) noexcept;
@@ -96,7 +104,7 @@ class HookChain {
   void take_answers() noexcept;
   void turn_to_allreduce() noexcept;
   void fail() noexcept;
-  void submit_refusal();
+  void submit_refusal(std::vector<std::shared_ptr<detail::FutureBase>>& to);
   [[nodiscard]] bool submits_more() const noexcept;
 
   Calls calls_;
@@ -106,8 +114,9 @@ class HookChain {
   bool refused_ = false;
   std::string thrown_;
   std::exception_ptr error_{};
-  // Usually one operation; two after `abort`. Declared last, so that the futures are destroyed
-  // before the stages, which own the memory of the operations.
+  std::vector<std::shared_ptr<detail::FutureBase>> unanswered_{};  // each owns its memory
+  // Declared last, so that the futures are destroyed before the stages, which own the memory of the
+  // operations.
   std::vector<std::shared_ptr<detail::FutureBase>> pending_{};
 };
 

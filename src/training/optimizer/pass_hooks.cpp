@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -100,7 +101,20 @@ void PassHooks::take_status() {
       {}, {thrower});
 }
 
+void PassHooks::settle() noexcept {
+  for (const auto& future : unanswered_) {
+    try {
+      future->wait();
+    } catch (
+        ...) {  // Mismatch, as it was meant to be; and all other errors are those of the session
+    }
+  }
+  unanswered_.clear();
+}
+
 void PassHooks::close() {
+  for (const Entry& entry : chains_)
+    std::ranges::move(entry.chain->take_unanswered(), std::back_inserter(unanswered_));
   chains_.clear();
   has_begun_status_ = false;
 }

@@ -59,6 +59,8 @@ class PassHooks {
   void take_status();
   /// Ends the pass: destroys the chains.
   void close();
+  /// Waits for the answers to refusals of an earlier pass, before a pass uses their names again.
+  void settle() noexcept;
 
  private:
   struct Entry {
@@ -74,6 +76,7 @@ class PassHooks {
   ProcessSet set_;
   bool is_member_;
   std::vector<Entry> chains_{};
+  std::vector<std::shared_ptr<detail::FutureBase>> unanswered_{};  // of earlier passes
   bool has_begun_status_ = false;
   std::int32_t status_ = 0;  // the mark of a rank whose hook has thrown
   Future<void> status_future_{};

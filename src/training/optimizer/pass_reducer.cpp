@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -32,7 +33,11 @@ PassReducer::PassReducer(GradientStorage& storage, const DistributedOptimizerOpt
       comparison_(options),
       hooks_(options.hook, options.process_set) {}
 
-PassReducer::~PassReducer() = default;
+// After a failed pass, other ranks wait for what `settle` submits. An exception may have kept them
+// from coming to the end of the pass.
+PassReducer::~PassReducer() {
+  if (std::uncaught_exceptions() == 0) settle();
+}
 
 void PassReducer::add(const std::string& name, std::optional<std::size_t> group) {
   buckets_.add(name, group);
@@ -103,6 +108,7 @@ void PassReducer::rejoin() noexcept {
 
 void PassReducer::begin(bool reducing, bool counts) {
   settle();
+  hooks_.settle();
   error_.clear();
   comparison_.clear_error();
   active_ = true;
@@ -296,11 +302,6 @@ void PassReducer::fail_pass() noexcept {
   for (Bucket& bucket : buckets_.all())
     if (bucket.rounds == 0) error_.attempt([&] { submit(bucket); });
   submit_summary();
-  leave_to_settle();
-}
-
-void PassReducer::leave_to_settle() noexcept {
-  failed_ = true;
   for (std::size_t slot = 0; slot < slots(); ++slot) error_.attempt([&] { storage_.detach(slot); });
 }
 

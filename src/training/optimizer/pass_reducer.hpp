@@ -128,7 +128,7 @@ class PassReducer {
   /// submits zeros for the operations that they may wait for. Does not wait: `begin` or `settle`
   /// does.
   KOLO_EXPORT void fail_pass() noexcept;
-  /// Waits for the operations of a pass that failed on this rank, or on several others.
+  /// Waits for the operations of a pass that failed on this rank.
   KOLO_EXPORT void settle() noexcept;
 
   /// Ends the step. To drop a step, call `forget_passes` instead: the number of the step then stays
@@ -182,8 +182,6 @@ class PassReducer {
                                              const std::vector<TensorView>& views);
   [[nodiscard]] bool was_submitted() const { return summary_.is_submitted() || !pending_.empty(); }
   void note_completed();
-  /// Leaves the operations of a failed pass to `settle`, and their memory to them.
-  void leave_to_settle() noexcept;
   void submit_summary() noexcept;
   void fill_summary();
   void call_summary();
@@ -225,7 +223,7 @@ class PassReducer {
   std::atomic<bool> active_ = false;
   bool reducing_ = false;
   bool counts_ = false;               // `passes_` includes this pass
-  std::atomic<bool> failed_ = false;  // this pass has failed, and is left to `settle`
+  std::atomic<bool> failed_ = false;  // this pass has failed on this rank
   FirstError error_{};                // the first error of this pass
   bool differs_ = false;       // the ranks have different buckets, or are in different passes
   bool met_step_end_ = false;  // the summary of this pass was submitted again

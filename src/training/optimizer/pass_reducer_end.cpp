@@ -102,7 +102,7 @@ void PassReducer::fill_summary() {
   hashes.insert(counts_ ? hashes.end() : hashes.begin(), absent.begin(), absent.end());
   summary_.reset(buckets_, hooks_.are_used(), hashes);
   if (failed_) {
-    summary_.mark_failure(options_.process_set);
+    summary_.failure() = mark_of_this_rank(options_.process_set);
     hooks_.count_refused(summary_.refused());
   }
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -188,12 +188,7 @@ bool PassReducer::learn() noexcept {
   if (summary_.future() != nullptr) error_.attempt([&] { take_summary(); });
   if (summary_.future() != nullptr) return false;
   submit_missing();
-  if (submitted_.future() != nullptr) return false;
-  // Each of several ranks refuses other operations of the hook, and answers those of the others
-  // only when it settles. So this rank leaves the pass to `settle` too, and waits for none of them.
-  if (active() && hooks_.are_used() && summary_.tells_several_failures(options_.process_set))
-    leave_to_settle();
-  return true;
+  return submitted_.future() == nullptr;
 }
 
 void PassReducer::submit_missing() noexcept {

@@ -42,13 +42,8 @@ class PassSummary {
     numbers_.insert(numbers_.end(), hashes.begin(), hashes.end());
   }
 
-  /// Notes that this rank's backward has thrown.
-  void mark_failure(const ProcessSet& set) {
-    numbers_[0] = mark_of_this_rank(set);
-    numbers_[3] = set.rank() + 1;
-  }
-  /// The mark of the lowest rank whose backward has thrown; 0 if none has.
-  [[nodiscard]] std::int32_t failure() const { return numbers_[0]; }
+  /// The mark of this rank if its backward has thrown.
+  [[nodiscard]] std::int32_t& failure() { return numbers_[0]; }
   /// True if the ranks agree, and their buckets have different names. The further fields then mean
   /// nothing.
   [[nodiscard]] bool tells_different_buckets() const {
@@ -98,16 +93,11 @@ class PassSummary {
   /// True from `wait` to `close`: the numbers are the maxima.
   [[nodiscard]] bool is_agreed() const { return state_ == State::agreed; }
   /// True if the ranks agree that a backward has thrown.
-  [[nodiscard]] bool tells_failure() const { return is_agreed() && failure() > 0; }
-  /// True if the ranks agree that the backwards of several ranks have thrown.
-  [[nodiscard]] bool tells_several_failures(const ProcessSet& set) const {
-    return tells_failure() && set.size() - failure() != numbers_[3] - 1;
-  }
+  [[nodiscard]] bool tells_failure() const { return is_agreed() && numbers_[0] > 0; }
 
  private:
   enum class State : std::uint8_t { open, submitted, failed, agreed };
-  // The lowest rank that has failed, the fingerprint and its complement, and the highest such rank.
-  static constexpr std::size_t head = 4;
+  static constexpr std::size_t head = 3;  // the failure, the fingerprint and its complement
 
   [[nodiscard]] std::span<std::int32_t> field(std::size_t begin, std::size_t size) {
     return std::span(numbers_).subspan(begin, size);
