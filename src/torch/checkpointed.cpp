@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -94,6 +95,23 @@ void require_whole_backward() {
         "gradients of other parameters, too: call backward() without inputs");
 }
 
+std::vector<std::int64_t> versions_of(at::TensorList tensors) {
+  std::vector<std::int64_t> versions;
+  for (const Tensor& tensor : tensors)
+    versions.push_back(tensor.defined() && !tensor.is_inference() ? tensor._version() : 0);
+  return versions;
+}
+
+void require_unchanged(at::TensorList inputs, const std::vector<std::int64_t>& versions) {
+  const std::vector<std::int64_t> now = versions_of(inputs);
+  for (std::size_t i = 0; i < now.size(); ++i)
+    if (now[i] != versions[i])
+      throw InvalidArgument(
+          "checkpointed: the function changes input " + std::to_string(i) +
+          " in place, so that the second call, in backward, would not compute the same: let it "
+          "change a clone()");
+}
+
 struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
   // `anchor` requires a gradient, so that autograd records the call even if no input does.
   static variable_list forward(AutogradContext* context, const Tensor& /*anchor*/,
@@ -101,7 +119,9 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
     context->save_for_backward(inputs.vec());
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     const UncachedAutocast uncached;
+    const std::vector<std::int64_t> versions = versions_of(inputs);
     variable_list results = call->function(inputs.vec());
+    require_unchanged(inputs, versions);
     // LibTorch takes no undefined results, which layers have, such as attention without weights.
     for (const Tensor& result : results) call->is_defined.push_back(result.defined());
     std::erase_if(results, [](const Tensor& result) { return !result.defined(); });

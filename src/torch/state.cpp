@@ -36,7 +36,8 @@ using ::torch::optim::Optimizer;
 
 struct ParameterBroadcast {
   ::torch::Tensor tensor;
-  ::torch::Tensor contiguous;  // the tensor itself, or a copy in row-major order
+  ::torch::Tensor real;
+  ::torch::Tensor contiguous;  // `real` itself, or a copy in row-major order
   Future<void> future{};
 };
 
@@ -96,14 +97,17 @@ constexpr std::int64_t slice_alignment = 16;  // enough for any dtype
 /// The buffers of one device, one after another in memory.
 struct PackedBuffers {
   ::torch::Device device;
-  std::vector<::torch::Tensor> buffers{};
+  std::vector<::torch::Tensor> buffers{};  // as real numbers
+  std::vector<::torch::Tensor> originals{};
   std::vector<std::int64_t> offsets{};
   std::int64_t bytes = 0;
   ::torch::Tensor memory{};
   Future<void> arrived{};
 
-  void add(const ::torch::Tensor& buffer) {
+  void add(const ::torch::Tensor& original) {
+    const ::torch::Tensor buffer = real_view(original);
     buffers.push_back(buffer);
+    originals.push_back(original);
     offsets.push_back(bytes);
     const auto length = static_cast<std::int64_t>(buffer.nbytes());
     bytes += (length + slice_alignment - 1) / slice_alignment * slice_alignment;
@@ -138,7 +142,7 @@ std::vector<PackedBuffers> pack(const NamedParameters& buffers, bool fill) {
     auto pack = packs.begin();
     while (pack != packs.end() && pack->device != buffer.device()) ++pack;
     if (pack == packs.end()) pack = packs.insert(pack, PackedBuffers{buffer.device()});
-    pack->add(real_view(buffer));
+    pack->add(buffer);
   }
   for (PackedBuffers& pack : packs) {
     pack.memory = at::empty({pack.bytes}, at::device(pack.device).dtype(at::kByte));
@@ -191,15 +195,15 @@ void broadcast_parameters(const NamedParameters& tensors, int root, const Proces
   for (const auto& [name, tensor] : distinct) {
     const ::torch::Tensor real = real_view(tensor);
     ParameterBroadcast& broadcast =
-        broadcasts.emplace_back(ParameterBroadcast{real, real.contiguous()});
+        broadcasts.emplace_back(ParameterBroadcast{tensor, real, real.contiguous()});
     broadcast.future =
         broadcast_async(view_of(broadcast.contiguous), root,
                         {.name = "kolo.broadcast_parameters." + name, .process_set = set});
   }
   for (ParameterBroadcast& broadcast : broadcasts) {
     broadcast.future.get();
-    if (!broadcast.contiguous.is_same(broadcast.tensor))
-      broadcast.tensor.copy_(broadcast.contiguous);
+    if (!broadcast.contiguous.is_same(broadcast.real)) broadcast.real.copy_(broadcast.contiguous);
+    put_back_real(broadcast.real, broadcast.tensor);
   }
 }
 
@@ -269,7 +273,10 @@ void broadcast_buffers(const NamedParameters& listed, int root, const ProcessSet
   for (PackedBuffers& pack : packs) {
     pack.arrived.get();
     if (rank() == root) continue;
-    for (std::size_t i = 0; i < pack.buffers.size(); ++i) pack.buffers[i].copy_(pack.slice(i));
+    for (std::size_t i = 0; i < pack.buffers.size(); ++i) {
+      pack.buffers[i].copy_(pack.slice(i));
+      put_back_real(pack.buffers[i], pack.originals[i]);
+    }
   }
 }
 

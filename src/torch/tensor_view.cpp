@@ -5,6 +5,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -76,7 +77,12 @@ std::string describe(const ::torch::Tensor& tensor) {
 }
 
 ::torch::Tensor real_view(const ::torch::Tensor& tensor) {
-  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor.resolve_neg();
+}
+
+void put_back_real(const ::torch::Tensor& real, const ::torch::Tensor& tensor) {
+  if (tensor.is_conj() || tensor.is_neg())
+    tensor.copy_(tensor.is_complex() ? at::view_as_complex(real) : real);
 }
 
 void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
@@ -112,8 +118,36 @@ bool elements_overlap(const ::torch::Tensor& tensor) {
   return false;
 }
 
+void for_each_run(const ::torch::Tensor& tensor,
+                  const std::function<void(const std::byte*, std::size_t)>& use) {
+  if (tensor.numel() == 0) return;
+  const auto* const memory = static_cast<const std::byte*>(tensor.data_ptr());
+  const auto bytes_of = [&](std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * tensor.itemsize();
+  };
+  std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;  // strides and lengths
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    if (tensor.size(i) > 1) dimensions.emplace_back(tensor.stride(i), tensor.size(i));
+  std::ranges::sort(dimensions);
+  std::int64_t run = 1;
+  auto outer = dimensions.begin();
+  for (; outer != dimensions.end() && outer->first == run; ++outer) run *= outer->second;
+  std::vector<std::int64_t> offsets{0};
+  for (; outer != dimensions.end(); ++outer) {
+    const std::size_t count = offsets.size();
+    for (std::int64_t i = 1; i < outer->second; ++i)
+      for (std::size_t j = 0; j < count; ++j) offsets.push_back(offsets[j] + i * outer->first);
+  }
+  for (const std::int64_t offset : offsets) use(memory + bytes_of(offset), bytes_of(run));
+}
+
 void require_writable(const ::torch::Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
+  if (tensor.is_neg())
+    throw InvalidArgument("'" + name +
+                              "': its memory has the negated elements, as that of "
+                              "torch::imag(z.conj()): use its resolve_neg()",
+                          name);
   if (!elements_overlap(tensor)) return;
   throw InvalidArgument("'" + name + "': " + describe(tensor) +
                             " has elements that share memory, as expand() makes them, so that no "
@@ -123,7 +157,7 @@ void require_writable(const ::torch::Tensor& tensor, const std::string& name) {
 
 ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
-  return tensor.detach().contiguous();
+  return tensor.detach().resolve_neg().contiguous();
 }
 
 TensorView view_of(const ::torch::Tensor& tensor) {

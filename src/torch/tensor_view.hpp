@@ -4,7 +4,9 @@
 
 #include <torch/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,8 +24,10 @@ namespace kolo::internal {
 [[nodiscard]] std::string describe(const ::torch::Tensor& tensor);
 
 /// The tensor itself, or a view of a complex tensor's memory as real numbers, with a last dimension
-/// of 2.
+/// of 2. A copy if the memory has the conjugated or negated elements.
 [[nodiscard]] ::torch::Tensor real_view(const ::torch::Tensor& tensor);
+/// Copies what was written to the `real_view` of the tensor to the tensor, unless it is there.
+void put_back_real(const ::torch::Tensor& real, const ::torch::Tensor& tensor);
 
 /// Throws InvalidArgument, naming `name`, unless the tensor is dense and of a dtype that Kolo
 /// supports.
@@ -31,6 +35,9 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 
 /// True if elements of a dense tensor may share memory, as after `expand()`.
 [[nodiscard]] bool elements_overlap(const ::torch::Tensor& tensor);
+/// Calls `use` with each piece of memory that has elements of the tensor without gaps.
+void for_each_run(const ::torch::Tensor& tensor,
+                  const std::function<void(const std::byte*, std::size_t)>& use);
 
 /// Like `require_supported`, but also refuses tensors whose elements share memory.
 void require_writable(const ::torch::Tensor& tensor, const std::string& name);

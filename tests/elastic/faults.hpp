@@ -152,7 +152,8 @@ class Faults {
 
   void suffer(std::size_t i) const {
     const Fault& fault = faults_[i];
-    std::cerr << fmt::format("fault {}: {} in {} on rank {}\n", i, fault.kind, fault.phase, rank_);
+    std::cerr << fmt::format("fault {}: {} in {} on rank {}\n", i, fault.kind, fault.phase,
+                             rank_.load());
     if (fault.kind == "kill") ::raise(SIGKILL);
     if (fault.kind == "exit") ::_exit(3);
     if (fault.kind == "leave") std::exit(0);

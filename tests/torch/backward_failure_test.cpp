@@ -299,6 +299,13 @@ TEST_F(BackwardFailureTest, GradientsThatShareMemoryAreRefused) {
   }
   optimizer.step();
   // Gradients set by hand, without a backward pass.
+  const ::torch::Tensor rows = ::torch::zeros({3, 2}, f64);
+  early_.mutable_grad() = rows.slice(0, 0, 2).select(1, 0);
+  middle_.mutable_grad() = rows.slice(0, 1, 2).select(1, 0);  // with gaps
+  refuse([&] { optimizer.synchronize(); });
+  middle_.mutable_grad() = rows.slice(0, 1, 2).select(1, 1);  // between the others
+  optimizer.synchronize();
+  optimizer.zero_grad();
   share();
   refuse([&] { optimizer.synchronize(); });
   middle_.mutable_grad() = values({rank() + 1.0});

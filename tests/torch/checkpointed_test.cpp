@@ -191,6 +191,17 @@ TEST_F(CheckpointedTest, WhatCannotWorkIsRefused) {
                 y.backward({}, /*retain_graph=*/true, /*create_graph=*/true);
               }).what(),
               HasSubstr("create_graph"));
+  // The second call would find the changed input.
+  for (const Tensor& input : {values({1.0}), x * 1.0})
+    EXPECT_THAT(error_of<InvalidArgument>([&] {
+                  static_cast<void>(checkpointed(
+                      [w](const Tensor& in) {
+                        Tensor changed = in;
+                        return changed.mul_(2.0) * w;
+                      },
+                      input));
+                }).what(),
+                HasSubstr("changes input 0 in place"));
   const at::NoGradGuard no_grad;
   EXPECT_FALSE(checkpointed([w](const Tensor& in) { return in * w; }, x).requires_grad());
 }

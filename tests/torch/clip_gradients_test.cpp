@@ -88,6 +88,17 @@ TEST_F(ClipTest, AnExpandedGradientOfTheProgram) {
   expect_close(pair.a.grad(), values({0.75, 0.75}));
 }
 
+// LibTorch lists a row as often as it was looked up, so the optimizer must add them before.
+TEST_F(ClipTest, RepeatedRowsOfAPlainOptimizer) {
+  const nn::Embedding embedding(nn::EmbeddingOptions(4, 2).sparse(true));
+  optim::SGD optimizer(embedding->parameters(), 1.0);
+  const auto row = [](std::int64_t index) { return ::torch::full({1}, index, ::torch::kLong); };
+  embedding->forward(::torch::cat({row(1), row(1), row(1), row(2)})).sum().backward();
+  EXPECT_NEAR(clip_grad_norm(optimizer, 1.0), std::sqrt(20.0), 1e-6);
+  const ::torch::Tensor clipped = embedding->weight.grad().to_dense();
+  EXPECT_NEAR(clipped.norm().item<double>(), 1.0, 1e-6);
+}
+
 TEST_F(ClipTest, OtherNorms) {
   Pair pair;
   pair.backward();

@@ -30,6 +30,28 @@ TEST_F(CollectivesTest, AsynchronousAllreduceInAndOutOfPlace) {
               testing::AllOf(HasSubstr("'y'"), HasSubstr("share memory")));
 }
 
+// As torch::imag(z.conj()) makes them.
+TEST_F(CollectivesTest, TensorsWhoseMemoryHasTheNegatedElements) {
+  const auto negative = [](bool is_view) {
+    return is_view ? ::torch::imag(::torch::complex(values({1.0}), values({3.0})).conj())
+                   : values({-3.0});
+  };
+  for (const bool everywhere : {true, false}) {
+    Tensor tensor = negative(everywhere || rank() == 0);
+    expect_close(allreduce(tensor, {.name = "out of place"}), values({-3.0}));
+    expect_close(broadcast(tensor, 0), values({-3.0}));
+    expect_close(allgather(tensor), ::torch::full({size()}, -3.0, f64));
+  }
+  Tensor changed = negative(true);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { allreduce_(changed, {.name = "in place"}); }).what(),
+              HasSubstr("resolve_neg()"));
+  Tensor w = parameter({1.0});
+  DistributedOptimizer optimizer(::torch::optim::SGD({w}, 1.0));
+  w.mutable_grad() = negative(rank() == 0);
+  optimizer.step();
+  expect_close(w, values({4.0}));
+}
+
 TEST_F(CollectivesTest, GathersDifferentNumbersOfRows) {
   const std::int64_t total = size() * (size() - 1) / 2;
   const auto expect_all = [&](const Tensor& all) {

@@ -11,6 +11,7 @@ namespace kolo::internal::testing_support {
 namespace {
 
 namespace optim = ::torch::optim;
+using testing::HasSubstr;
 using ::torch::Tensor;
 
 // In each round all ranks but one throw: rank 0 when `early`'s first operation of a hook is
@@ -89,6 +90,28 @@ TEST_F(SeveralThrowersTest, OfTwoOptimizersGoOnInAnyOrder) {
     one.skip_step();
     other.skip_step();
   }
+}
+
+// The others learn of the exception, or that the rank has left.
+TEST_F(SeveralThrowersTest, ARankThatLeavesAtOnceTellsWhy) {
+  if (size() == 1) return;
+  auto optimizer = make(early_, late_, /*has_hook=*/false);
+  expect_reduced(early_, late_);
+  optimizer.skip_step();
+  const bool throws = rank() + 1 == size();
+  Tensor loss = (early_.sum() * late_).sum();
+  if (throws)
+    loss.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("bad hook"); });
+  try {
+    loss.backward();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const PeerLeft& error) {
+    EXPECT_THAT(error.what(), HasSubstr("Its last backward() has thrown"));
+  } catch (const std::runtime_error& error) {
+    const std::string expected = throws ? "bad hook" : "backward() has thrown on rank";
+    EXPECT_THAT(error.what(), HasSubstr(expected));
+  }
+  kolo::shutdown();
 }
 
 TEST_F(SeveralThrowersTest, MayMakeTheirOptimizersAnew) {

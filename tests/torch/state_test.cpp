@@ -129,11 +129,35 @@ TEST_F(StateTest, TheGradientsOfEveryKindOfModuleAreReduced) {
   for (const ::torch::Tensor& tensor : {of_jit, listed})
     expect_close(tensor.grad(), values({mean_rank(), mean_rank()}));
 
+  // Modules are looked at before each backward.
+  of_jit = parameter({1.0, 1.0});
+  jit.setattr("weight", of_jit);
+  backward(of_jit, rank() + 1);
+  expect_close(of_jit.grad(), values({mean_rank(), mean_rank()}));
+
   nn::Linear wrapped(2, 1);
   DistributedOptimizer optimizer(optim::SGD(wrapped->parameters(), 1.0), wrapped,
                                  {.groups = {{"weight", "bias"}}});
   (wrapped->weight.sum() * (rank() + 1)).backward();
   expect_close(wrapped->weight.grad(), ::torch::full({1, 2}, mean_rank()), 1e-6);
+}
+
+// Their memory has the conjugated elements on some ranks.
+TEST_F(StateTest, ConjugatedBuffersAreBroadcast) {
+  const auto complex = [](double imaginary) {
+    return ::torch::complex(values({1.0, 2.0}), values({imaginary, 0.0}));
+  };
+  for (int conjugated = 0; conjugated <= size(); ++conjugated) {
+    const bool is_conjugated = conjugated == size() || rank() == conjugated;
+    const ::torch::Tensor buffer =
+        is_conjugated ? complex(-rank() - 1.0).conj() : complex(rank() + 1.0);
+    for (const int root : {0, size() - 1}) {
+      broadcast_parameters({{"buffer", buffer}}, root);
+      EXPECT_TRUE(::torch::equal(buffer.resolve_conj(), complex(1.0)));
+      broadcast_buffers({{"buffer", buffer}}, root);
+      EXPECT_TRUE(::torch::equal(buffer.resolve_conj(), complex(1.0)));
+    }
+  }
 }
 
 TEST_F(StateTest, ComplexBuffersAreBroadcast) {

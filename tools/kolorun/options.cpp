@@ -27,8 +27,8 @@ constexpr const char* description =
 constexpr const char* footer =
     "Rank 0 reads kolorun's standard input, unless that is a terminal; the others read nothing.\n\n"
     "SIGINT, SIGTERM and SIGHUP end the job: the processes get SIGTERM, and SIGKILL after --grace. "
-    "After SIGTERM\nthe exit status is 0 if all processes end with 0, as programs do that ask "
-    "kolo::stop_requested() in each\nstep. A second signal ends them at once. With "
+    "After SIGTERM\nthe exit status is 0 if all processes end with 0, as programs may that handle "
+    "this signal. A second signal\nends them at once. With "
     "--min-np or --max-np, SIGTERM to a kolorun that does not\nserve removes its host from the job "
     "at the next commit. SIGUSR1, SIGUSR2 and SIGCONT are passed on to the processes of all "
     "hosts. On one host, Ctrl-Z stops\nthem until kolorun is continued.\n\n"

@@ -114,6 +114,8 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// changed. Returns the largest number that any optimizer has recorded since. If this rank leaves
 /// the session while others need it, their errors state that number.
 KOLO_EXPORT std::int64_t note_passes(std::int64_t passes) noexcept;
+/// Records whether the last backward pass has thrown on this rank, for the same errors.
+KOLO_EXPORT void note_failed_pass(bool failed) noexcept;
 
 /// While this object lives and `for_another` is true, the thread that constructed it submits on
 /// behalf of another thread, which waits for the operations. Frameworks such as LibTorch have

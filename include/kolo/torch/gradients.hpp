@@ -45,12 +45,12 @@ class DistributedGradients {
   explicit DistributedGradients(const Holder& holder,
                                 const DistributedOptimizerOptions& options = {})
       : DistributedGradients(static_cast<::torch::nn::Module&>(*holder.ptr()), options) {}
-  /// For other modules, such as a `torch::jit::Module`.
+  /// For other modules, such as a `torch::jit::Module`, which must outlive this object.
   template <AnyModule Module>
     requires(!HoldsModule<Module> && !std::derived_from<Module, ::torch::nn::Module>)
   explicit DistributedGradients(const Module& module,
                                 const DistributedOptimizerOptions& options = {})
-      : DistributedGradients(detail::module_parameters(module), options) {}
+      : reducer_([&module] { return detail::module_parameters(module); }, options) {}
   KOLO_EXPORT explicit DistributedGradients(const NamedParameters& parameters,
                                             const DistributedOptimizerOptions& options = {});
   DistributedGradients(const DistributedGradients&) = delete;

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -88,8 +89,10 @@ class GradientReducer {
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                               const DistributedOptimizerOptions& options, bool watches_steps = true,
                               std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
-  /// Collective. For all parameters that the module has, now or later.
+  /// Collective. For all parameters that the module has, or lists, now or later.
   KOLO_EXPORT GradientReducer(::torch::nn::Module& module,
+                              const DistributedOptimizerOptions& options);
+  KOLO_EXPORT GradientReducer(std::function<NamedParameters()> module,
                               const DistributedOptimizerOptions& options);
   KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
@@ -106,7 +109,6 @@ class GradientReducer {
 
   /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
-
   /// Synchronizes, and discards the passes of this step. Drops a step that a join has interrupted.
   KOLO_EXPORT void skip(const Groups& groups);
   /// Discards the passes of this step.
@@ -121,12 +123,10 @@ class GradientReducer {
   KOLO_EXPORT void rejoin();
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
-
   /// Reduces the loss by sum if the gradients are summed, otherwise by average.
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
 
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
-
   /// The optimizer's parameters with their names. A parameter that replaced another one has the
   /// name of the replaced parameter.
   [[nodiscard]] KOLO_EXPORT NamedParameters named(const Groups& groups) const;

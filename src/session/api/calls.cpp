@@ -213,6 +213,7 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 std::int64_t step_epoch() noexcept { return session::step_epoch(); }
 
 std::int64_t note_passes(std::int64_t passes) noexcept { return session::note_passes(passes); }
+void note_failed_pass(bool failed) noexcept { session::note_failed_pass(failed); }
 
 SubmitsFor::SubmitsFor(bool for_another) noexcept
     : before_(std::exchange(session::Presence::submits_for_another(), for_another)) {}

@@ -38,6 +38,7 @@ struct Current {
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
   std::atomic<std::int64_t> passes{0};         // the most of any optimizer in this step epoch
+  std::atomic<bool> pass_has_failed{false};    // the last one, on this rank
   StartArguments arguments{};                  // the last session's, for `restart_session`
   std::once_flag announces_departures{};
   std::terminate_handler next_handler = nullptr;  // the program's own handler
@@ -201,9 +202,11 @@ std::string told_to_others(bool clean, const std::string& reason) {
   if (!clean) return reason;
   const std::int64_t passes = current.passes;
   return fmt::format(
-      "{}{}. If it has run out of data, call kolo::join() on all ranks after their last step",
-      reason.empty() ? "it ended its session" : reason,
-      passes > 0 ? fmt::format(" after {} passes that reduced gradients", passes) : "");
+      "{}{}{}", reason.empty() ? "it ended its session" : reason,
+      passes > 0 ? fmt::format(" after {} passes that reduced gradients", passes) : "",
+      current.pass_has_failed
+          ? ". Its last backward() has thrown: see the error of that rank"
+          : ". If it has run out of data, call kolo::join() on all ranks after their last step");
 }
 
 }  // namespace
@@ -239,6 +242,7 @@ EngineInUse::~EngineInUse() {
 
 void begin_step_epoch() noexcept {
   current.passes = 0;
+  current.pass_has_failed = false;
   ++current.step_epoch;
 }
 
@@ -248,6 +252,8 @@ std::int64_t note_passes(std::int64_t passes) noexcept {
   }
   return std::max(most, passes);
 }
+
+void note_failed_pass(bool failed) noexcept { current.pass_has_failed = failed; }
 
 std::int64_t step_epoch() noexcept { return current.step_epoch; }
 

@@ -53,6 +53,7 @@ void begin_step_epoch() noexcept;
 [[nodiscard]] std::int64_t step_epoch() noexcept;
 /// Keeps the largest number of passes that reduced gradients since `step_epoch` changed.
 std::int64_t note_passes(std::int64_t passes) noexcept;
+void note_failed_pass(bool failed) noexcept;
 
 /// Ends the session of this rank and waits for the other ranks. Does nothing if there is no
 /// session.

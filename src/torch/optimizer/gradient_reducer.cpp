@@ -278,6 +278,10 @@ GradientReducer::GradientReducer(::torch::nn::Module& module,
                                  const DistributedOptimizerOptions& options)
     : GradientReducer(std::make_shared<ModuleParameters>(module), options) {}
 
+GradientReducer::GradientReducer(std::function<NamedParameters()> module,
+                                 const DistributedOptimizerOptions& options)
+    : GradientReducer(std::make_shared<ModuleParameters>(std::move(module)), options) {}
+
 GradientReducer::GradientReducer(const std::shared_ptr<ModuleParameters>& module,
                                  const DistributedOptimizerOptions& options)
     : GradientReducer(module->groups(), module->named(), options, /*watches_steps=*/false) {

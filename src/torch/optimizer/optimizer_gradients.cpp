@@ -38,13 +38,15 @@ std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
     if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
     // An expanded gradient that the program has set, and no rank has reduced.
     if (elements_overlap(gradient)) gradient = gradient.clone(at::MemoryFormat::Contiguous);
+    // The rows of a sparse gradient of LibTorch's may repeat. A reduced one is coalesced.
+    if (gradient.is_sparse()) gradient = gradient.coalesce();
     gradients.push_back(gradient);
   });
   return gradients;
 }
 
 ::torch::Tensor elements_of(const ::torch::Tensor& gradient) {
-  // A reduced sparse gradient is coalesced, so its values hold each element once.
+  // `gradients_of` has coalesced it, so its values hold each element once.
   return gradient.is_sparse() ? gradient._values() : gradient;
 }
 

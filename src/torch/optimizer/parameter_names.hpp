@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,7 +95,13 @@ class ParameterNames {
 class ModuleParameters {
  public:
   explicit ModuleParameters(::torch::nn::Module& module)
-      : module_(&module), owned_(module.weak_from_this()), is_owned_(!owned_.expired()) {
+      : list_([&module] { return module.named_parameters().pairs(); }),
+        owned_(module.weak_from_this()),
+        is_owned_(!owned_.expired()) {
+    update();
+  }
+  /// `list` returns the parameters of a module of another class.
+  explicit ModuleParameters(std::function<NamedParameters()> list) : list_(std::move(list)) {
     update();
   }
 
@@ -102,7 +109,7 @@ class ModuleParameters {
   bool update() {
     const std::shared_ptr<::torch::nn::Module> alive = owned_.lock();
     if (is_owned_ && alive == nullptr) return false;
-    NamedParameters now = module_->named_parameters().pairs();
+    NamedParameters now = list_();
     if (std::ranges::equal(now, named_, [](const auto& a, const auto& b) {
           return a.first == b.first && a.second.is_same(b.second);
         }))
@@ -129,9 +136,9 @@ class ModuleParameters {
   [[nodiscard]] const NamedParameters& named() const { return named_; }
 
  private:
-  ::torch::nn::Module* module_;
-  std::weak_ptr<::torch::nn::Module> owned_;
-  bool is_owned_;  // not an object on the stack or a member, which must outlive this one
+  std::function<NamedParameters()> list_;
+  std::weak_ptr<::torch::nn::Module> owned_{};
+  bool is_owned_ = false;  // not an object on the stack or a member, which must outlive this one
   NamedParameters named_{};
   std::unordered_map<std::string, std::size_t> position_of_{};
   ParameterGroups groups_{};

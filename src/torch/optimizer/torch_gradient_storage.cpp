@@ -146,15 +146,14 @@ void TorchGradientStorage::require_unmixed() const {
     if (takes_part(slot)) require_unmixed(slot);
 }
 
-// Checks the memory that operations write to. A gradient in another memory order is copied before
-// its operation, so no operation writes to it.
+// Checks the memory that results are written to. Expanded gradients are copied before.
 void TorchGradientStorage::require_disjoint() const {
   std::vector<MemoryUse> uses;
   const auto add = [&](const ::torch::Tensor& gradient, std::size_t slot) {
-    if (!gradient.defined() || is_sparse(gradient) || !gradient.is_non_overlapping_and_dense())
-      return;
-    const auto* begin = static_cast<const std::byte*>(gradient.data_ptr());
-    uses.push_back({begin, begin + gradient.nbytes(), slot, /*written=*/true});
+    if (!gradient.defined() || is_sparse(gradient) || elements_overlap(gradient)) return;
+    for_each_run(gradient, [&](const std::byte* begin, std::size_t bytes) {
+      uses.push_back({begin, begin + bytes, slot, /*written=*/true});
+    });
   };
   for (std::size_t slot = 0; slot < parameters_.size(); ++slot) {
     if (!takes_part(slot)) continue;
@@ -267,8 +266,10 @@ void TorchGradientStorage::require_plain(const Parameter& parameter) {
   // The program has zeroed or replaced the last result.
   parameter.reduced.reset();
   if (parameter.set_aside.is_same(gradient)) return {};
-  // No result can be written into the memory of an expanded gradient, which the program has set.
-  if (elements_overlap(gradient)) gradient = gradient.clone(at::MemoryFormat::Contiguous);
+  // No result can be written into the memory of an expanded gradient, which the program has set, or
+  // into that of one whose memory has the negated elements.
+  if (elements_overlap(gradient) || gradient.is_neg())
+    gradient = gradient.clone(at::MemoryFormat::Contiguous);
   return gradient;
 }
 

@@ -296,6 +296,7 @@ void PassReducer::fail_pass() noexcept {
     return;
   }
   failed_ = true;
+  detail::note_failed_pass(true);
   hooks_.abort();
   // The other ranks may have submitted the first round of any bucket. They submit no second one,
   // because the summary tells them of the failure.

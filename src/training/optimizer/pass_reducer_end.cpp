@@ -315,6 +315,7 @@ void PassReducer::leave_pass() {
   std::fill(fresh_.begin(), fresh_.end(), false);
   active_ = false;
   if (failed_ || error_) return;
+  detail::note_failed_pass(false);
   if (counts_) ++passes_;
   local_passes_ = 0;
   reduced_ = true;
