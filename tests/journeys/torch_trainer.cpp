@@ -45,7 +45,7 @@ void assign(const std::vector<float>& values, const Tensor& tensor) {
   std::ranges::copy(values, elements_of(tensor).begin());
 }
 
-Tensor dot(const Tensor& parameter, const Tensor& gradient) {
+Tensor inner_product(const Tensor& parameter, const Tensor& gradient) {
   return parameter.flatten().dot(gradient.flatten());
 }
 
@@ -167,8 +167,9 @@ class TorchTrainer : public Trainer {
       if (divides) gradient.div_(passes);
       // Owns what it uses: a checkpoint calls it again in backward.
       const auto add = [parameter, gradient, twice = model.shared[i]](const Tensor& so_far) {
-        return so_far + (twice ? dot(parameter, 0.5 * gradient) + dot(parameter, 0.5 * gradient)
-                               : dot(parameter, gradient));
+        return so_far + (twice ? inner_product(parameter, 0.5 * gradient) +
+                                     inner_product(parameter, 0.5 * gradient)
+                               : inner_product(parameter, gradient));
       };
       loss = within_checkpoints(depth_of_checkpoints(pass, i), add, loss);
     }
