@@ -90,7 +90,7 @@ TEST_F(ClipTest, AnExpandedGradientOfTheProgram) {
 
 // LibTorch lists a row as often as it was looked up, so the optimizer must add them before.
 TEST_F(ClipTest, RepeatedRowsOfAPlainOptimizer) {
-  const nn::Embedding embedding(nn::EmbeddingOptions(4, 2).sparse(true));
+  nn::Embedding embedding(nn::EmbeddingOptions(4, 2).sparse(true));
   optim::SGD optimizer(embedding->parameters(), 1.0);
   const auto row = [](std::int64_t index) { return ::torch::full({1}, index, ::torch::kLong); };
   embedding->forward(::torch::cat({row(1), row(1), row(1), row(2)})).sum().backward();
