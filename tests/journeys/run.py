@@ -112,7 +112,7 @@ class Job:
             return found + re.findall(r".*(?:on signal|Signal:|terminate called).*", self.output)
         lines = [line for line in self.output.splitlines()
                  if line.strip() and not line.startswith(("JOURNEY seed", "---"))]
-        return lines[-6:]
+        return lines[-6:] + [f"status {self.status}"]
 
     def kind(self):
         """A key that is equal for failures with the same cause."""
