@@ -105,8 +105,7 @@ void PassHooks::settle() noexcept {
   for (const auto& future : unanswered_) {
     try {
       future->wait();
-    } catch (
-        ...) {  // Mismatch, as it was meant to be; and all other errors are those of the session
+    } catch (...) {  // usually Mismatch, as it was meant to be
     }
   }
   unanswered_.clear();
