@@ -114,6 +114,14 @@ TEST_F(SeveralThrowersTest, ARankThatLeavesAtOnceTellsWhy) {
   kolo::shutdown();
 }
 
+TEST_F(SeveralThrowersTest, TheirOptimizersMayOutliveTheSession) {
+  auto optimizer = make(early_, late_);
+  EXPECT_EQ(run_one(early_, late_, 0), "");
+  barrier({.name = "all have their errors"});
+  kolo::shutdown();
+  optimizer.zero_grad();
+}
+
 TEST_F(SeveralThrowersTest, MayMakeTheirOptimizersAnew) {
   for (int round = 0; round < 2 * size(); ++round) {
     auto optimizer = make(early_, late_);

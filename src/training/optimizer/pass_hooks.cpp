@@ -16,7 +16,7 @@ namespace kolo::internal {
 PassHooks::PassHooks(std::shared_ptr<CommunicationHook> hook, ProcessSet set)
     : hook_(std::move(hook)), claim_(hook_), set_(std::move(set)), is_member_(set_.rank() >= 0) {}
 
-bool PassHooks::are_used() const { return hook_ && is_member_ && set_.size() > 1; }
+bool PassHooks::are_used() const { return hook_ && is_member_ && initialized() && set_.size() > 1; }
 
 bool PassHooks::handle(const std::vector<TensorView>& views) const {
   return are_used() && hook_->handles(views) &&

@@ -33,10 +33,10 @@ PassReducer::PassReducer(GradientStorage& storage, const DistributedOptimizerOpt
       comparison_(options),
       hooks_(options.hook, options.process_set) {}
 
-// After a failed pass, other ranks wait for what `settle` submits. An exception may have kept them
-// from coming to the end of the pass.
+// After a failed pass, other ranks wait for what `settle` submits, unless the pass belongs to an
+// earlier session. An exception may have kept them from coming to the end of the pass.
 PassReducer::~PassReducer() {
-  if (std::uncaught_exceptions() == 0) settle();
+  if (std::uncaught_exceptions() == 0 && initialized() && !step_.is_before_join()) settle();
 }
 
 void PassReducer::add(const std::string& name, std::optional<std::size_t> group) {
