@@ -102,8 +102,8 @@ class Judge {
   std::map<SetId, RankSet> sets_;
   std::unordered_map<std::uint64_t, Batch> batches_;  // batches that some ranks have not seen yet
   std::map<SetId, Cause> causes_;
-  // When the first of the ranks submitted that were told of the key as the cause of the world's
-  // failure.
+  // By key, the earliest submission among the ranks that were told of it as the cause of the
+  // world's failure, and whose submissions are therefore gone.
   std::map<KeyNumber, Time> told_as_cause_of_world_;
   std::vector<std::int64_t> last_to_join_;
   std::uint64_t answers_ = 0;

@@ -160,11 +160,10 @@ void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   check_stall(key, failure.ranks, now);
 }
 
-/// The limit must have passed since the first submission. Of each pause, clocks count a part. A
-/// rank whose join has failed may have been told already, as the cause of the world's failure.
+/// The limit must have passed since the first submission. Of each pause, clocks count a part.
 void Judge::check_age(KeyNumber key, Time now) const {
-  if (std::ranges::any_of(ranks_, &RankState::join_failed)) return;
-  Time first = now;
+  const auto told = told_as_cause_of_world_.find(key);
+  Time first = told == told_as_cause_of_world_.end() ? now : told->second;
   for (int rank = 0; rank < program_.ranks(); ++rank)
     if (const auto ticket = ledger_.pending(rank, key))
       first = std::min(first, ledger_.find(rank, *ticket)->at);

@@ -81,7 +81,7 @@ TEST_F(SeveralThrowersTest, OfTwoOptimizersGoOnInAnyOrder) {
     EXPECT_EQ(run_one(other_early, other_late, round % size()), "");
     const bool begins_with_other = rank() == round % size();
     for (Tensor* w : {&early_, &late_, &other_early, &other_late}) w->mutable_grad().reset();
-    // What is used last is the first in backward.
+    // Backward begins with the term that was added last.
     const Tensor first = (early_.sum() * late_).sum() * (rank() + 1.0);
     const Tensor second = (other_early.sum() * other_late).sum() * (rank() + 1.0);
     (begins_with_other ? first * 1.0 + second : second * 1.0 + first).backward();

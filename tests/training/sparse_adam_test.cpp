@@ -32,7 +32,7 @@ Example example_of(int step, std::size_t index) {
   return example;
 }
 
-/// What one thread has computed.
+/// The gradient that one thread has computed.
 struct Gradient {
   std::vector<double> table = std::vector<double>(rows * width);
   std::vector<double> used = std::vector<double>(rows);  // how often

@@ -213,6 +213,7 @@ void Server::conclude() {
     static_cast<void>(hosts_.take(link));
   }
   if (const auto end = outcome_.conclude(processes_, generation() > 0)) finish(*end);
+  // After SIGTERM lost processes are not replaced, so nothing else would end the job.
   const bool all_are_lost = std::ranges::all_of(processes_.all(), [](const auto& one) {
     return one.second.stage == Stage::lost && (one.second.exited || !one.second.agent);
   });
