@@ -63,8 +63,22 @@ Columns columns_of(const TextSetting& type) {
   return {std::string(type.unit), initially.empty() ? "none" : code(initially)};
 }
 
-Columns columns_of(const SignalSetting& /*type*/) {
-  return {"`USR1`, `USR2`, `HUP`, `QUIT`, `WINCH`", "none"};
+template <typename Names>
+std::string names_of(const Names& names) {
+  std::vector<std::string_view> words;
+  for (const kolo::internal::SignalName& each : names) words.push_back(each.name);
+  return fmt::format("`{}`", fmt::join(words, "`, `"));
+}
+
+Columns columns_of(const SignalSetting& type) { return {names_of(type.names), "none"}; }
+
+Columns columns_of(const SignalsSetting& type) {
+  std::string initially;
+  const Settings defaults;
+  for (const int signal : defaults.*type.value)
+    for (const auto& [name, number] : type.names)
+      if (number == signal) initially += (initially.empty() ? "" : ",") + std::string(name);
+  return {fmt::format("{}, with commas, or `none`", names_of(type.names)), code(initially)};
 }
 
 Columns columns_of(const InterfaceSetting& /*type*/) {

@@ -67,6 +67,9 @@ struct SessionOptions {
   /// Time after which a host that sends nothing is considered lost, which ends the session with
   /// PeerLeft. 0: never. Rank 0's value is used. Default 30 s.
   std::optional<std::chrono::duration<double>> peer_timeout{};
+  /// Signals on which `stop_requested` returns true: TERM, INT, USR1, USR2, HUP and XCPU, separated
+  /// by commas, or `none`. Default `TERM,USR1`.
+  std::optional<std::string> stop_signals{};
   /// `trace`, `debug`, `info`, `warning`, `error`, `critical` or `off`. Default `warning`.
   std::optional<std::string> log_level{};
 };

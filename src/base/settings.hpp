@@ -6,6 +6,8 @@
 // SessionOptions. Every class gets the values by reference to the one `Settings` of its session.
 #pragma once
 
+#include <csignal>
+
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/enumerators.hpp"
 #include "base/log.hpp"
@@ -58,6 +61,7 @@ struct Settings {
   std::string statistics{};
   ControlInterface control_interface{};
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
+  std::vector<int> stop_signals{SIGTERM, SIGUSR1};
   LogLevel log_level = LogLevel::warning;
   std::int64_t test_ranks_per_host = 0;
   std::int64_t test_max_tag = std::numeric_limits<int>::max();
@@ -106,15 +110,36 @@ struct TextSetting : SettingOf<std::string, std::string> {
   std::optional<std::string_view> path_unless{};
 };
 
+struct SignalName {
+  std::string_view name;  // without SIG
+  int number;
+};
+
 /// 0 stands for no signal.
-struct SignalSetting : SettingOf<std::string, int> {};
+struct SignalSetting : SettingOf<std::string, int> {
+  static constexpr auto names = std::to_array<SignalName>({{"USR1", SIGUSR1},
+                                                           {"USR2", SIGUSR2},
+                                                           {"HUP", SIGHUP},
+                                                           {"QUIT", SIGQUIT},
+                                                           {"WINCH", SIGWINCH}});
+};
+
+/// A list, separated by commas, or `none`.
+struct SignalsSetting : SettingOf<std::string, std::vector<int>> {
+  static constexpr auto names = std::to_array<SignalName>({{"TERM", SIGTERM},
+                                                           {"INT", SIGINT},
+                                                           {"USR1", SIGUSR1},
+                                                           {"USR2", SIGUSR2},
+                                                           {"HUP", SIGHUP},
+                                                           {"XCPU", SIGXCPU}});
+};
 
 struct InterfaceSetting : SettingOf<std::string, ControlInterface> {};
 
 struct Setting {
   using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
                             WordSetting<Network>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
-                            TextSetting, SignalSetting, InterfaceSetting>;
+                            TextSetting, SignalSetting, SignalsSetting, InterfaceSetting>;
   std::string_view name;              // the option; the variable is KOLO_<NAME>
   std::string_view other_variable{};  // Horovod's or MPI's, read if KOLO_<NAME> is not set
   Type type;
@@ -218,6 +243,11 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .meaning = "If a host sends nothing for this long, not even a TCP acknowledgment, it is "
                 "considered lost and every operation fails with `PeerLeft`. 0 disables the check. "
                 "Requires sockets between hosts. Rank 0's value is used."},
+    {.name = "stop_signals",
+     .type = SignalsSetting{&SessionOptions::stop_signals, &Settings::stop_signals},
+     .meaning = "Signals on which a rank asks all ranks to stop, once the program has called "
+                "[`stop_requested`](training.md#stopping-in-good-order). The signal of "
+                "`flight_recorder_signal` is not among them."},
     {.name = "log_level",
      .other_variable = "HOROVOD_LOG_LEVEL",
      .type = WordSetting<LogLevel>(&SessionOptions::log_level, &Settings::log_level, "trace",

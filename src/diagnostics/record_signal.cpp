@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "base/log.hpp"
@@ -107,18 +108,6 @@ bool RecordSignal::came() {
   if (signal_ == 0) return false;
   const unsigned now = chain.signals.load(std::memory_order_relaxed);
   return std::exchange(seen_, now) != now;
-}
-
-std::optional<int> parse_signal(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, int>, 5> names{{{"USR1", SIGUSR1},
-                                                                          {"USR2", SIGUSR2},
-                                                                          {"HUP", SIGHUP},
-                                                                          {"QUIT", SIGQUIT},
-                                                                          {"WINCH", SIGWINCH}}};
-  if (text.starts_with("SIG")) text.remove_prefix(3);
-  for (const auto& [name, signal] : names)
-    if (name == text) return signal;
-  return std::nullopt;
 }
 
 }  // namespace kolo::internal::diagnostics

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <csignal>
-#include <optional>
-#include <string_view>
 
 namespace kolo::internal::diagnostics {
 
@@ -25,8 +23,5 @@ class RecordSignal {
   int signal_;
   unsigned seen_ = 0;
 };
-
-/// Accepts "USR1", "USR2", "HUP", "QUIT" and "WINCH", also with the prefix "SIG", in capitals.
-[[nodiscard]] std::optional<int> parse_signal(std::string_view text);
 
 }  // namespace kolo::internal::diagnostics

@@ -13,7 +13,6 @@
 #include <system_error>
 
 #include "base/format.hpp"
-#include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::session {
@@ -54,11 +53,23 @@ std::optional<Number> parse(const std::string& text) {
   return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
-/// The words as "must be a, b or c".
+/// The words as "a, b or c".
 template <typename Words>
 std::string one_of(const Words& words) {
-  return fmt::format("must be {} or {}", fmt::join(words.begin(), std::prev(words.end()), ", "),
+  return fmt::format("{} or {}", fmt::join(words.begin(), std::prev(words.end()), ", "),
                      words.back());
+}
+
+/// Also accepts the prefix SIG.
+template <typename Names>
+int signal_of(const Source& source, std::string_view text, const Names& names,
+              std::string_view wanted) {
+  if (text.starts_with("SIG")) text.remove_prefix(3);
+  const auto found = std::ranges::find(names, text, &SignalName::name);
+  if (found != names.end()) return found->number;
+  std::vector<std::string_view> words;
+  for (const SignalName& each : names) words.push_back(each.name);
+  refuse(source, std::string(wanted) + one_of(words));
 }
 
 // ---- the values that each kind of setting accepts ----
@@ -90,14 +101,14 @@ void set(Settings& settings, const SwitchSetting& type, const Source& source) {
 template <typename Enumeration>
 void set(Settings& settings, const WordSetting<Enumeration>& type, const Source& source) {
   const auto found = std::ranges::find(type.words, source.text);
-  if (found == type.words.end()) refuse(source, one_of(type.words));
+  if (found == type.words.end()) refuse(source, "must be " + one_of(type.words));
   settings.*type.value = static_cast<Enumeration>(found - type.words.begin());
 }
 
 /// Also accepts capitals and Horovod's names of the levels.
 void set(Settings& settings, const WordSetting<LogLevel>& type, const Source& source) {
   const std::optional<LogLevel> level = parse_log_level(source.text);
-  if (!level) refuse(source, one_of(type.words));
+  if (!level) refuse(source, "must be " + one_of(type.words));
   settings.*type.value = *level;
 }
 
@@ -115,9 +126,21 @@ void resolve(Settings& settings, const TextSetting& type) {
 
 void set(Settings& settings, const SignalSetting& type, const Source& source) {
   if (source.text.empty()) return;
-  const std::optional<int> signal = diagnostics::parse_signal(source.text);
-  if (!signal) refuse(source, "must be USR1, USR2, HUP, QUIT or WINCH");
-  settings.*type.value = *signal;
+  settings.*type.value = signal_of(source, source.text, type.names, "must be ");
+}
+
+void set(Settings& settings, const SignalsSetting& type, const Source& source) {
+  if (source.text.empty()) return;
+  std::vector<int> signals;
+  std::string_view rest = source.text;
+  if (rest == "none") rest = {};
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    signals.push_back(
+        signal_of(source, rest.substr(0, comma), type.names, "must be none, or a list of "));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  settings.*type.value = signals;
 }
 
 void set(Settings& settings, const InterfaceSetting& type, const Source& source) {

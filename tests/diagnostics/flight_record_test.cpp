@@ -163,12 +163,5 @@ TEST(RecordSignal, IsCountedAndPassedOn) {
   std::signal(SIGUSR2, SIG_DFL);
 }
 
-TEST(RecordSignal, IsKnownByName) {
-  EXPECT_EQ(parse_signal("SIGUSR1"), SIGUSR1);
-  EXPECT_EQ(parse_signal("USR2"), SIGUSR2);
-  EXPECT_EQ(parse_signal("SIGKILL"), std::nullopt);
-  EXPECT_EQ(parse_signal("12"), std::nullopt);
-}
-
 }  // namespace
 }  // namespace kolo::internal::diagnostics

@@ -8,11 +8,12 @@ import time
 import uuid
 
 MARK = "KOLO_TEST_JOB"  # in the environment of all processes of a job
-# In place of ssh: the command runs on this host, with an environment of its own.
+# In place of ssh: the command runs on this host, with an environment of its own. OpenBLAS must choose the same kernels
+# everywhere: results are compared bit by bit.
 RSH = """#!/bin/sh
 host=$1
 shift
-exec {prefix} env -i PATH="$PATH" {mark}={job} FAKE_HOST="$host" sh -c "exec $*"
+exec {prefix} env -i PATH="$PATH" $(env | grep ^OPENBLAS_) {mark}={job} FAKE_HOST="$host" sh -c "exec $*"
 """
 
 

@@ -104,7 +104,14 @@ bool same(const Settings& one, const Settings& other, const InterfaceSetting& ty
   return !(one.*type.value).explicit_choice || (one.*type.value).value == (other.*type.value).value;
 }
 
+void to_option(const Settings& /*settings*/, const SignalsSetting& /*type*/,
+               SessionOptions& /*options*/) {}
+
 bool same(const Settings& /*one*/, const Settings& /*other*/, const SignalSetting& /*type*/) {
+  return true;
+}
+
+bool same(const Settings& /*one*/, const Settings& /*other*/, const SignalsSetting& /*type*/) {
   return true;
 }
 

@@ -20,7 +20,9 @@ namespace kolo::internal::session {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 /// Sets a variable for one test.
 class Variable {
@@ -205,10 +207,22 @@ TEST(Settings, RecordingsAreSetUp) {
   }
   EXPECT_EQ(read_settings({.flight_recorder_signal = "USR1"}).flight_recorder_signal, SIGUSR1);
   EXPECT_THAT(refusal({.flight_recorder_signal = "KILL"}),
-              HasSubstr("flight_recorder_signal=KILL: must be USR1"));
+              HasSubstr("flight_recorder_signal=KILL: must be USR1, USR2, HUP, QUIT or WINCH"));
   EXPECT_THAT(refusal({.flight_recorder = 1'000'000'000}), HasSubstr("at most 16777216 events"));
   const Variable wrong("KOLO_FLIGHT_RECORDER", "many");
   EXPECT_THAT(refusal(), HasSubstr("KOLO_FLIGHT_RECORDER=many"));
+}
+
+TEST(Settings, StopSignalsAreAList) {
+  EXPECT_THAT(read_settings({}).stop_signals, ElementsAre(SIGTERM, SIGUSR1));
+  EXPECT_THAT(read_settings({.stop_signals = "none"}).stop_signals, IsEmpty());
+  EXPECT_THAT(read_settings({.stop_signals = "USR2"}).stop_signals, ElementsAre(SIGUSR2));
+  const Variable variable("KOLO_STOP_SIGNALS", "SIGTERM,INT,SIGXCPU,HUP");
+  EXPECT_THAT(read_settings({}).stop_signals, ElementsAre(SIGTERM, SIGINT, SIGXCPU, SIGHUP));
+  for (const char* const wrong : {"KILL", "TERM,,INT", ",TERM", "TERM, INT", "term", "15"})
+    EXPECT_THAT(refusal({.stop_signals = wrong}),
+                HasSubstr("must be none, or a list of TERM, INT, USR1, USR2, HUP or XCPU"))
+        << wrong;
 }
 
 TEST(Settings, TheControlInterfaceIsKolosThenMpis) {

@@ -38,6 +38,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Lets the session's own thread drive. Call it once, before anything is submitted.
   void start();
 
+  [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
   [[nodiscard]] Devices& devices() { return devices_; }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements kolo/stop.hpp.
+#include "kolo/stop.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/collectives.hpp"
+#include "session/api/current.hpp"
+
+namespace kolo {
+
+using namespace internal;
+namespace {
+
+/// What the signal handler reads: lock-free atomics, and values that were written before it was
+/// installed.
+struct Handlers {
+  std::atomic<bool> stops{false};  // this rank is to stop
+  std::atomic<int> signal{0};      // the last signal, for the log
+  pid_t process = 0;               // the process that has installed the handlers
+  pid_t parent = 0;
+  std::array<bool, NSIG> installed{};
+  std::array<struct sigaction, NSIG> before{};
+};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+constinit Handlers handlers;
+
+void on_signal(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& before = handlers.before[static_cast<std::size_t>(signal)];
+  // A forked child has no training loop. If the launcher has died, it cannot end this process
+  // later, so a rank that hangs would remain for ever.
+  const bool launcher_died = info->si_pid == handlers.parent && ::getppid() != handlers.parent;
+  if (::getpid() != handlers.process || launcher_died) {
+    ::sigaction(signal, &before, nullptr);
+    ::raise(signal);
+    return;
+  }
+  handlers.signal.store(signal, std::memory_order_relaxed);
+  handlers.stops.store(true, std::memory_order_relaxed);
+  if ((before.sa_flags & SA_SIGINFO) != 0)
+    before.sa_sigaction(signal, info, context);
+  else if (before.sa_handler != SIG_DFL)
+    before.sa_handler(signal);
+}
+
+/// Once per signal and process: a handler that the program installs later stays.
+void install_handler(int signal) {
+  const auto at = static_cast<std::size_t>(signal);
+  if (std::exchange(handlers.installed[at], true)) return;
+  ::sigaction(signal, nullptr, &handlers.before[at]);
+  if (handlers.before[at].sa_handler == SIG_IGN) return;
+  struct sigaction mine {};
+  mine.sa_sigaction = on_signal;
+  mine.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigemptyset(&mine.sa_mask);
+  ::sigaction(signal, &mine, nullptr);
+}
+
+/// The agreement of the ranks.
+class Agreement {
+ public:
+  bool reached() {
+    const std::lock_guard lock(mutex_);
+    const Settings& settings = session::current_engine("kolo::stop_requested")->settings();
+    install_handlers(settings);
+    begin_epoch();
+    if (agreed_) return true;
+    take_answer();
+    if (!agreed_) ask_in_advance();
+    return agreed_;
+  }
+
+ private:
+  static void install_handlers(const Settings& settings) {
+    if (handlers.process == 0) {
+      handlers.process = ::getpid();
+      handlers.parent = ::getppid();
+    }
+    for (const int signal : settings.stop_signals)
+      if (signal != settings.flight_recorder_signal) install_handler(signal);
+  }
+
+  /// In a new session, and after a join, the ranks may have made different numbers of calls, so
+  /// their answers would not be of the same call.
+  void begin_epoch() {
+    const std::int64_t epoch = detail::step_epoch();
+    if (epoch == std::exchange(epoch_, epoch)) return;
+    // A rank that has learned of the request tells those that had joined by then.
+    if (agreed_) request_stop();
+    agreed_ = false;
+    error_ = nullptr;
+    answer_ = {};
+    ask();
+  }
+
+  void ask() {
+    const bool stops = handlers.stops.load(std::memory_order_relaxed);
+    const int signal = handlers.signal.exchange(0, std::memory_order_relaxed);
+    if (signal != 0) log(LogLevel::info, fmt::format("signal {}: all ranks are to stop", signal));
+    flag_ = {std::uint8_t{stops}};
+    answer_ = allreduce_async(flag_, {.name = "kolo.stop_requested", .op = ReduceOp::max});
+  }
+
+  /// An error, such as that another rank has ended its session, belongs to the next call. There may
+  /// be none.
+  void ask_in_advance() {
+    try {
+      ask();
+    } catch (const Error&) {
+      error_ = std::current_exception();
+    }
+  }
+
+  void take_answer() {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (!answer_.valid()) ask();  // the call before has failed
+    Future<void> answer = std::move(answer_);
+    answer.wait();
+    agreed_ = flag_[0] != 0;
+  }
+
+  std::mutex mutex_;
+  std::int64_t epoch_ = -1;
+  bool agreed_ = false;
+  std::array<std::uint8_t, 1> flag_{};
+  Future<void> answer_{};  // to the next call
+  std::exception_ptr error_{};
+};
+
+}  // namespace
+
+bool stop_requested() {
+  // Never destroyed: an answer may be pending when the process ends.
+  static Agreement& agreement = *new Agreement;
+  return agreement.reached();
+}
+
+void request_stop() noexcept { handlers.stops.store(true, std::memory_order_relaxed); }
+
+}  // namespace kolo
