@@ -48,11 +48,12 @@ auto layout_of(const Result*)
     -> Fields<wire::Result, &Result::generation, &Result::sequence, &Result::payloads>;
 auto layout_of(const Announcement*)
     -> Fields<wire::Announcement, &Announcement::generation, &Announcement::reason>;
-auto layout_of(const Launch*) -> Fields<wire::Launch, &Launch::process, &Launch::rank,
-                                        &Launch::size, &Launch::local_rank, &Launch::local_size>;
+auto layout_of(const Launch*)
+    -> Fields<wire::Launch, &Launch::process, &Launch::rank, &Launch::size, &Launch::local_rank,
+              &Launch::local_size, &Launch::restarts>;
 auto layout_of(const Start*) -> Fields<wire::Start, &Start::launches>;
 auto layout_of(const Kill*) -> Fields<wire::Kill, &Kill::process, &Kill::reason>;
-auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason>;
+auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason, &End::restarts>;
 auto layout_of(const Signal*) -> Fields<wire::Signal, &Signal::number>;
 
 template <typename Item>

@@ -227,6 +227,7 @@ struct Launch {
   std::int32_t size = 0;
   std::int32_t local_rank = 0;  // also the index of its slot
   std::int32_t local_size = 0;
+  std::int32_t restarts = 0;  // how many times the job has been started again
 
   friend bool operator==(const Launch&, const Launch&) = default;
 };
@@ -250,6 +251,7 @@ struct Kill {
 struct End {
   std::int32_t status = 0;
   std::string reason{};
+  bool restarts = false;  // the job starts again, with a new server at the same address
 
   friend bool operator==(const End&, const End&) = default;
 };

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +42,8 @@ node::FileDescriptor open_signals() {
   ::signal(SIGCHLD, SIG_DFL);
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP}) {
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGALRM}) {
     struct ::sigaction before {};
     ::sigaction(signal, nullptr, &before);
     // SIGINT and SIGHUP stay ignored if they were: by nohup, or by a shell that runs kolorun in the
@@ -53,6 +55,21 @@ node::FileDescriptor open_signals() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing then fails with EFBIG, and output is lost
   return node::new_descriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd");
+}
+
+std::optional<int> next_signal(const node::FileDescriptor& signals) {
+  signalfd_siginfo info{};
+  if (::read(signals.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  if (info.ssi_signo != SIGALRM) return static_cast<int>(info.ssi_signo);
+  write_all(STDERR_FILENO, "kolorun: the time of --timeout is over\n");
+  return SIGTERM;
+}
+
+void start_timeout(std::chrono::nanoseconds timeout) {
+  const auto microseconds = std::chrono::ceil<std::chrono::microseconds>(timeout).count();
+  itimerval once{};
+  once.it_value = {.tv_sec = microseconds / 1'000'000, .tv_usec = microseconds % 1'000'000};
+  ::setitimer(ITIMER_REAL, &once, nullptr);
 }
 
 Agent::Agent(const Options& options, std::vector<transport::Endpoint> servers,
@@ -186,7 +203,7 @@ void Agent::take(const rendezvous::Message& message) {
     end_all(1, fmt::format("the rendezvous server at {} refuses this host: {}",
                            transport::to_string(server_), refusal->reason));
   } else if (const auto* signal = std::get_if<rendezvous::Signal>(&message)) {
-    if (!pass_signal_) end_by_signal(signal->number);
+    if (!pass_signal_) end_by_signal(signal->number, Sender::server);
   } else if (status_) {
     return;
   } else if (const auto* more = std::get_if<rendezvous::Start>(&message)) {
@@ -201,6 +218,7 @@ void Agent::take(const rendezvous::Message& message) {
         child.kill_at = Clock::now() + patience_with_lost;
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     told_ = true;
+    restarts_ = end->restarts;
     const bool says = end->status != 0 && !pass_signal_ && options_.joining.host.empty();
     end_all(end->status, says ? end->reason : "",
             end->status == 0 ? Clock::duration{} : Clock::duration(patience_after_failure));
@@ -245,9 +263,7 @@ void Agent::keep_alive() {
 // ---- signals ----
 
 void Agent::take_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info)
-    on_signal(static_cast<int>(info.ssi_signo));
+  while (const std::optional<int> signal = next_signal(signals_)) on_signal(*signal);
 }
 
 void Agent::on_signal(int signal) {
@@ -256,7 +272,7 @@ void Agent::on_signal(int signal) {
   if (pass_signal_) pass_signal_(signal);
   const bool leaves = signal == SIGTERM && !pass_signal_ && options_.server.elastic && connected();
   if (!leaves || removing_ || status_) {
-    end_by_signal(signal);
+    end_by_signal(signal, Sender::somebody);
     return;
   }
   removing_ = true;
@@ -271,11 +287,16 @@ void Agent::stop_all() {
   ::raise(SIGSTOP);
 }
 
-void Agent::end_by_signal(int signal) {
+/// A scheduler may send SIGTERM to every process of a job, so that an agent gets it both from the
+/// scheduler and from the server: only a second one of the same sender is meant as a second one.
+void Agent::end_by_signal(int signal, Sender sender) {
   if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
     signal_all(signal);
     return;
   }
+  const bool is_first =
+      signal == SIGTERM && !std::exchange(has_sent_stop_[static_cast<std::size_t>(sender)], true);
+  if (is_first && stopping_) return;
   const bool says = options_.joining.host.empty() && !stopping_;
   const std::string text = says ? fmt::format("signal {}: the job ends", signal) : "";
   if (signal == SIGTERM && !stopping_ && !status_ && connected()) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,10 @@ inline constexpr const char* ignored_stop =
 /// Blocks the signals that kolorun handles, in this thread and in those that it starts later.
 /// Returns a descriptor from which the signals are read.
 [[nodiscard]] node::FileDescriptor open_signals();
+/// The next signal that has come; none if there is none. The end of --timeout is a SIGTERM.
+[[nodiscard]] std::optional<int> next_signal(const node::FileDescriptor& signals);
+/// Lets --timeout begin. Zero means no timeout.
+void start_timeout(std::chrono::nanoseconds timeout);
 
 class Agent {
  public:
@@ -51,6 +56,8 @@ class Agent {
   int run();
   /// True if the server has ended the job or removed this host; false if the agent lost the server.
   [[nodiscard]] bool was_told() const { return told_; }
+  /// True if the job is to start again.
+  [[nodiscard]] bool restarts() const { return restarts_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -60,6 +67,8 @@ class Agent {
     std::optional<Clock::time_point> end_at{};   // time of SIGTERM
     std::optional<Clock::time_point> kill_at{};  // time of SIGKILL
   };
+
+  enum class Sender : std::uint8_t { somebody, server };
 
   // agent.cpp: the server, and signals
   [[nodiscard]] rendezvous::Hello make_hello() const;
@@ -74,7 +83,7 @@ class Agent {
   void take_signals();
   void on_signal(int signal);
   void stop_all();
-  void end_by_signal(int signal);
+  void end_by_signal(int signal, Sender sender);
   void kill_now();
   void say(const std::string& text) const;
 
@@ -111,7 +120,9 @@ class Agent {
   std::list<TaggedStream> streams_{};
   bool removing_ = false;
   bool stopping_ = false;  // the processes have got SIGTERM, and may end in good order
+  std::array<bool, 2> has_sent_stop_{};  // by sender
   bool told_ = false;
+  bool restarts_ = false;
   std::optional<int> status_{};  // set once this agent is to end
 };
 

@@ -15,12 +15,11 @@
 #include "agent.hpp"
 #include "base/process_limits.hpp"
 #include "child.hpp"
+#include "rendezvous/server/job_outcome.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
 namespace kolorun {
 namespace {
-
-constexpr int cannot_run = 127;
 
 node::FileDescriptor open_file(const std::string& path) {
   node::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
@@ -51,6 +50,7 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
       fmt::format("MASTER_PORT={}", port < 65535 ? port + 1 : port - 1)};
   if (launch.rank >= 0) variables.push_back(fmt::format("RANK={}", launch.rank));
   variables.push_back(fmt::format("WORLD_SIZE={}", launch.size));
+  variables.push_back(fmt::format("KOLO_RESTARTS={}", launch.restarts));
   // Variables given by -x take precedence.
   for (const std::string& given : options_.variables) {
     const std::string name = given.substr(0, given.find('=') + 1);
@@ -67,9 +67,13 @@ Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
     const std::string name = launch.rank >= 0 ? fmt::format("rank.{}", launch.rank)
                                               : fmt::format("process.{}", launch.process);
     std::error_code none;  // ignored, because opening the file reports the error
-    std::filesystem::create_directories(options_.output_dir, none);
-    to.out = open_file(options_.output_dir + '/' + name + ".out");
-    to.error = open_file(options_.output_dir + '/' + name + ".err");
+    // Files of earlier attempts remain: they may have the reason of the restart.
+    const std::string folder =
+        launch.restarts == 0 ? options_.output_dir
+                             : fmt::format("{}/restart.{}", options_.output_dir, launch.restarts);
+    std::filesystem::create_directories(folder, none);
+    to.out = open_file(folder + '/' + name + ".out");
+    to.error = open_file(folder + '/' + name + ".err");
   } else if (options_.tag_output) {
     const std::string tag =
         fmt::format("[{}] ", launch.rank >= 0 ? std::to_string(launch.rank)
@@ -96,7 +100,7 @@ void Agent::start(const rendezvous::Launch& launch) {
     children_.emplace(pid, Running{launch.process});
   } catch (const std::exception& error) {
     say(error.what());
-    report(launch.process, cannot_run);
+    report(launch.process, kolo::internal::rendezvous::cannot_run);
   }
 }
 

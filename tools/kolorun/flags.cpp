@@ -110,6 +110,11 @@ void fill_server(const Flags& flags, Options& options) {
   if (server.min_np > server.np || server.np > server.max_np)
     throw UsageError(fmt::format("--min-np {}, -np {} and --max-np {} must not decrease",
                                  server.min_np, server.np, server.max_np));
+  if (server.elastic && server.max_restarts > 0)
+    throw UsageError(
+        "--max-restarts is for jobs that are not elastic; with --min-np or --max-np, lost "
+        "processes "
+        "are started again one by one");
   server.start_timeout = server.collective_timeout = seconds(flags.start_timeout);
   server.elastic_timeout = seconds(flags.elastic_timeout);
   server.lease = seconds(flags.lease);
@@ -134,6 +139,7 @@ void fill_hosts(const Flags& flags, Options& options) {
   if (!flags.hostfile.empty()) options.hosts = read_hostfile(flags.hostfile);
   options.rsh = split_rsh(flags.rsh);
   options.grace = seconds(flags.grace);
+  options.timeout = seconds(flags.timeout);
   if (discovers && flags.min_np == 0 && flags.max_np == 0)
     throw UsageError("--host-discovery-script needs --min-np or --max-np");
 }
@@ -184,7 +190,9 @@ std::string describe_job(const Options& options, const std::vector<std::string>&
   const std::uint64_t hash = transport::hash_with_secret(options.server.secret, words);
   const rendezvous::ServerOptions& server = options.server;
   const std::string elastic =
-      server.elastic ? fmt::format("--min-np {} --max-np {} ", server.min_np, server.max_np) : "";
+      server.elastic ? fmt::format("--min-np {} --max-np {} ", server.min_np, server.max_np)
+      : server.max_restarts > 0 ? fmt::format("--max-restarts {} ", server.max_restarts)
+                                : "";
   const std::string& program = options.command.front();
   constexpr std::size_t shown = 100;
   return fmt::format("-np {} {}{} (arguments and -x: {:016x})", server.np, elastic,

@@ -24,6 +24,7 @@ struct Flags {
   double elastic_timeout = 600;
   double lease = 10;
   double grace = 30;
+  double timeout = 0;
 };
 
 /// Checks that the options fit together, and derives the remaining options. Throws UsageError.

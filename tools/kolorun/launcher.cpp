@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,17 +255,15 @@ void Launcher::end_late() {
 }
 
 void Launcher::take_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    const int signal = static_cast<int>(info.ssi_signo);
+  while (const std::optional<int> signal = next_signal(signals_)) {
     if (signal == SIGCHLD) continue;
     if (signal == SIGTSTP) {
       say(ignored_stop);
       continue;
     }
-    serving_->pass_signal(signal);
+    serving_->pass_signal(*signal);
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) continue;
-    say(fmt::format("signal {}: the job ends", signal));
+    say(fmt::format("signal {}: the job ends", *signal));
     if (!std::exchange(is_ending_, true)) continue;
     // A second signal ends the job without waiting for hosts that do not respond.
     serving_->stop();

@@ -4,7 +4,6 @@
 //     kolorun -np 4 ./train
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +14,7 @@
 #include <functional>
 #include <kolo/error.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -73,18 +73,14 @@ rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor&
                                  {.fd = signals.get(), .events = POLLIN, .revents = 0}}};
     ::poll(waits.data(), waits.size(), -1);
     if (waits[0].revents != 0) return serving.wait();
-    signalfd_siginfo info{};
-    while (::read(signals.get(), &info, sizeof info) == sizeof info) {
-      const int signal = static_cast<int>(info.ssi_signo);
+    while (const std::optional<int> signal = next_signal(signals))
       if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) serving.stop();
-    }
   }
 }
 
 /// Runs the processes of this host: the only host, or one of several on which the user starts
 /// kolorun.
-int run_host(const Options& options, const node::FileDescriptor& signals) {
-  enter_directory(options.wdir);
+rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& signals) {
   std::string no_server;
   std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
   const transport::Endpoint server =
@@ -94,7 +90,7 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
     serving->pass_signal(signal);
     is_ending |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   };
-  int status = 0;
+  rendezvous::JobEnd end;
   bool whole = false;  // the whole job has ended, not only this host
   {
     Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
@@ -103,10 +99,27 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
         serving = try_to_serve(options, why_not);
         return serving ? pass_signal : nullptr;
       });
-    status = agent.run();
+    end.status = agent.run();
+    end.restarts = agent.restarts();
     whole = agent.was_told() || is_ending;
   }
-  return serving && whole ? report(wait_for_agents(*serving, signals)) : status;
+  return serving && whole ? wait_for_agents(*serving, signals) : end;
+}
+
+/// Runs the job, and starts it again as often as --max-restarts allows.
+int run_job(Options& options, const node::FileDescriptor& signals) {
+  const bool is_here = options.hosts.empty() && options.discovery_script.empty();
+  if (is_here) enter_directory(options.wdir);
+  start_timeout(options.timeout);
+  while (true) {
+    const rendezvous::JobEnd end =
+        is_here ? run_host(options, signals) : Launcher(options, signals).run();
+    const int status = report(end);
+    if (!end.restarts) return status;
+    ++options.server.restarts;
+    write_all(STDERR_FILENO, fmt::format("kolorun: the job starts again: restart {} of {}\n",
+                                         options.server.restarts, options.server.max_restarts));
+  }
 }
 
 /// The addresses at which the server may be.
@@ -146,14 +159,13 @@ int run_agent() {
 
 int run(const std::vector<std::string>& arguments) {
   if (arguments == std::vector<std::string>{"--agent"}) return run_agent();
-  const Options options = parse_options(arguments);
+  Options options = parse_options(arguments);
   if (!options.answer.empty()) {
     write_all(STDOUT_FILENO, options.answer);
     return 0;
   }
   const node::FileDescriptor signals = open_signals();
-  if (options.hosts.empty() && options.discovery_script.empty()) return run_host(options, signals);
-  return report(Launcher(options, signals).run());
+  return run_job(options, signals);
 }
 
 }  // namespace

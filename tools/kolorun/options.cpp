@@ -22,7 +22,9 @@ constexpr const char* description =
     "Each process finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and\n"
     "MASTER_PORT in its environment, and KOLO_RENDEZVOUS, KOLO_RENDEZVOUS_SECRET and\n"
     "KOLO_RENDEZVOUS_PROCESS, by which it reaches the rendezvous server inside kolorun. A process\n"
-    "that is started again after a loss has no RANK.\n";
+    "that is started again after a loss has no RANK. KOLO_RESTARTS counts the times that the "
+    "whole\n"
+    "job has been started again.\n";
 
 constexpr const char* footer =
     "Rank 0 reads kolorun's standard input, unless that is a terminal; the others read nothing.\n\n"
@@ -56,6 +58,14 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("--grace", flags.grace,
                  "Seconds from SIGTERM, with which kolorun ends a process, to SIGKILL")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--timeout", flags.timeout,
+                 "Seconds after which the job ends as after SIGTERM (default: none)")
+      ->check(CLI::Range(0.001, 1e9));
+  app.add_option("--max-restarts", options.server.max_restarts,
+                 "How many times a job that has failed starts again, with new processes, unless it "
+                 "is elastic or a signal has ended it. KOLO_RESTARTS tells them which time it is")
+      ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option(
          "--lease", flags.lease,
@@ -94,9 +104,11 @@ void add_hosts(CLI::App& app, Flags& flags, Options& options) {
 
 void add_output(CLI::App& app, Options& options) {
   app.add_flag("--tag-output", options.tag_output, "Begin each line of output with the rank");
-  app.add_option("--output-dir", options.output_dir,
-                 "Write the output of each process to DIR/rank.N.out and .err instead, on its "
-                 "host; DIR/process.N for processes that are started later");
+  app.add_option(
+      "--output-dir", options.output_dir,
+      "Write the output of each process to DIR/rank.N.out and .err instead, on its "
+      "host; DIR/process.N for processes that are started later, and DIR/restart.M/rank.N "
+      "after a restart");
   app.add_flag("-v,--verbose", options.verbose, "Report what joins, leaves and is lost");
   app.set_version_flag("--version", "kolorun " + std::string(kolo::version));
 }

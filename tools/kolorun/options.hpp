@@ -49,7 +49,8 @@ struct Options {
   std::string output_dir{};
   std::vector<std::string> variables{};  // NAME=value
   bool verbose = false;
-  std::chrono::nanoseconds grace{};  // from SIGTERM to SIGKILL
+  std::chrono::nanoseconds grace{};    // from SIGTERM to SIGKILL
+  std::chrono::nanoseconds timeout{};  // from the start to SIGTERM; 0: none
   Joining joining{};
   std::vector<std::string> command{};
   std::string answer{};  // if not empty, printed instead of running: help, or the version

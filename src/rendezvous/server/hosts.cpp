@@ -186,7 +186,8 @@ void Hosts::launch(Link link, Start& start, std::int32_t rank, std::int32_t size
   start.launches.push_back({.process = *slot,
                             .rank = rank,
                             .size = size,
-                            .local_rank = static_cast<std::int32_t>(slot - slots.begin())});
+                            .local_rank = static_cast<std::int32_t>(slot - slots.begin()),
+                            .restarts = options_.restarts});
 }
 
 }  // namespace kolo::internal::rendezvous

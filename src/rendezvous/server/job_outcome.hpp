@@ -17,6 +17,8 @@ namespace kolo::internal::rendezvous {
 /// The exit status of a process that a signal has ended is this base plus the signal's number, as
 /// in shells.
 inline constexpr int signal_base = 128;
+/// The exit status of a process whose program cannot be run.
+inline constexpr int cannot_run = 127;
 /// Describes an exit status in words.
 [[nodiscard]] inline std::string describe_exit(int status) {
   constexpr int max_signal = 64;

@@ -187,9 +187,11 @@ void Server::keep_host(const std::string& host, Time now) {
 
 void Server::on_signal(int number, Time now) {
   for (const auto& [link, agent] : hosts_.agents()) actions_.send(link, Signal{number});
+  const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP;
+  is_ended_by_signal_ |= ends;
   if (number == SIGTERM && stopping_ == 0 && processes_.any_running())
     stopping_ = number;
-  else if (number == SIGINT || number == SIGTERM || number == SIGHUP)
+  else if (ends)
     finish({signal_base + number, ""});
   settle(now);
 }

@@ -94,6 +94,7 @@ class Server {
   [[nodiscard]] std::optional<Time> announcement_time() const;
   void conclude();
   void finish(Finish finish);
+  [[nodiscard]] bool restarts_after(int status) const;
 
   ServerOptions options_;
   Actions actions_{};
@@ -104,6 +105,7 @@ class Server {
   StallJudge stalls_{};
   JobOutcome outcome_{options_};
   int stopping_ = 0;  // SIGTERM once it has come
+  bool is_ended_by_signal_ = false;
   Time last_time_{};
 };
 

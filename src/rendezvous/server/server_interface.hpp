@@ -36,6 +36,8 @@ struct ServerOptions {
   Time growth_delay = std::chrono::seconds(1);  // newcomers within this time join together
   Time min_cooldown = std::chrono::seconds(10);
   Time max_cooldown = std::chrono::seconds(600);
+  int max_restarts = 0;             // how many times a job that is not elastic starts again
+  int restarts = 0;                 // how many times it has
   int reset_limit = -1;             // losses after which the job fails; negative: no limit
   std::size_t max_strangers = 256;  // strangers, in addition to the connections of max_np ranks
 };
@@ -65,6 +67,7 @@ struct Note {
 struct Finish {
   int status;
   std::string reason;
+  bool restarts = false;  // the job is to start again, with a new server
 };
 using Action = std::variant<Send, Authenticate, Close, Note, Finish>;
 

@@ -231,12 +231,20 @@ void Server::finish(Finish finish) {
   if (stopping_ != 0 && finish.status == signal_base + stopping_) finish.reason.clear();
   if (stopping_ != 0 && finish.status == signal_base + SIGKILL)
     finish.status = signal_base + stopping_;
+  finish.restarts = restarts_after(finish.status);
   outcome_.note_finished();
   generation_.stop();
   // Tell the caller before the agents: it watches them, and must know that the job is over before
   // they do.
   actions_.finish(finish);
-  connections_.send_to_admitted(std::make_shared<const Message>(End{finish.status, finish.reason}));
+  connections_.send_to_admitted(
+      std::make_shared<const Message>(End{finish.status, finish.reason, finish.restarts}));
+}
+
+/// True if the job is to start again: not if its program cannot be run, which would only repeat.
+bool Server::restarts_after(int status) const {
+  return status != 0 && status != cannot_run && !options_.elastic && !is_ended_by_signal_ &&
+         options_.restarts < options_.max_restarts;
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -279,7 +279,7 @@ void TcpServer::carry_out() {
     } else if (const auto* note = std::get_if<Note>(&action)) {
       write_note_(note->level, note->text);
     } else if (const auto* finish = std::get_if<Finish>(&action)) {
-      end_ = JobEnd{finish->status, finish->reason};
+      end_ = JobEnd{finish->status, finish->reason, finish->restarts};
       ended_ = true;
       end_at_ = now() + patience_to_end;
     }

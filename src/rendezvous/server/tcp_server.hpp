@@ -27,6 +27,7 @@ namespace kolo::internal::rendezvous {
 struct JobEnd {
   int status = 0;
   std::string reason{};
+  bool restarts = false;  // the job is to start again
 };
 
 /// One thread constructs and runs the server. Any thread may call `stop`, `port`, `call` and
