@@ -108,9 +108,12 @@ void train(int argc, char** argv) {
       metrics.add("loss", gradients(line, *batch), static_cast<double>(batch->x.size()));
       optimizer.step();
       sampler.advance(batch_size);
-      if (++step % 50 == 0) {
+      ++step;
+      const bool stops = kolo::stop_requested();  // a scheduler is about to end the job
+      if (stops || step % 50 == 0) {
         checkpoints.save(step, {{"line", line.bytes()}, {"sampler", sampler.state()}});
       }
+      if (stops) return;
     }
     loss = metrics.over_all_ranks().at("loss");
     metrics.reset();

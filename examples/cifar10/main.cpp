@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <kolo/kolo.hpp>
+#include <optional>
 
 #include "load_data.hpp"
 #include "options.hpp"
@@ -21,9 +22,9 @@ void train(const cifar10::Options& options) {
   at::set_num_threads(options.threads);
   const cifar10::Data data = cifar10::load_data(options);
   cifar10::Trainer trainer(options, data);
-  const cifar10::Metrics test = trainer.run();
-  if (kolo::rank() != 0) return;
-  fmt::print("test loss: {:.4f}\ntest accuracy: {:.4f}\n", test.loss, test.accuracy);
+  const std::optional<cifar10::Metrics> test = trainer.run();
+  if (!test || kolo::rank() != 0) return;
+  fmt::print("test loss: {:.4f}\ntest accuracy: {:.4f}\n", test->loss, test->accuracy);
 }
 
 }  // namespace

@@ -142,17 +142,19 @@ kolo::Checkpoint Trainer::load_checkpoint() const {
       fmt::format("cannot resume: there is no checkpoint in '{}'", options_.resume.string()));
 }
 
-Metrics Trainer::run() {
+std::optional<Metrics> Trainer::run() {
   report_sizes();
   Metrics test;
   if (sampler_.epoch() >= epochs_) test = evaluate(network_, data_.test);
   while (sampler_.epoch() < epochs_) {
     const Epoch epoch = train_epoch();
+    if (stops_ && sampler_.steps_left(signed_of(options_.batch_size)) > 0) return std::nullopt;
     test = evaluate(network_, data_.test);
     report(epoch, test);
     sampler_.begin_epoch(sampler_.epoch() + 1);
     score_.reset();
     save_progress(test.accuracy);
+    if (stops_ && sampler_.epoch() < epochs_) return std::nullopt;
   }
   save_result();
   return test;
@@ -190,7 +192,10 @@ Trainer::Epoch Trainer::train_epoch() {
     sampler_.advance(batch_size);
     bar.update(step_ - first_step, fmt::format("loss {:.4f}", score_.on_this_rank("loss")));
     const bool due = options_.save_every > 0 && step_ % options_.save_every == 0;
-    if (due && step_ < first_step + steps) save_progress();
+    // KOLO: all ranks stop after the same step, for example if a scheduler takes the nodes away.
+    stops_ = checkpoints_ && kolo::stop_requested();
+    if ((due || stops_) && step_ < first_step + steps) save_progress();
+    if (stops_) break;
   }
   bar.finish();
 

@@ -23,8 +23,9 @@ class Trainer {
   /// resume.
   Trainer(const Options& options, const Data& data);
 
-  /// Trains and tests after each epoch; rank 0 prints and saves. Returns the last test's metrics.
-  Metrics run();
+  /// Trains and tests after each epoch; rank 0 prints and saves. Returns the last test's metrics;
+  /// none if a signal has ended the training, which can resume.
+  std::optional<Metrics> run();
 
  private:
   struct Epoch {
@@ -57,6 +58,7 @@ class Trainer {
   kolo::MetricAverage score_ = make_score();  ///< Metrics of this epoch so far.
   std::int64_t step_ = 0;                     ///< Counted from the start of training.
   bool resumed_random_numbers_ = false;
+  bool stops_ = false;  ///< Saved after a signal.
 };
 
 }  // namespace cifar10

@@ -108,10 +108,13 @@ double Trainer::run() {
     train_step();
     loss.reset();
     if (step_ % options_.log_every == 0) report();
-    if (step_ % options_.validate_every == 0 || step_ == end) {
+    // KOLO: all ranks stop after the same step, for example if a scheduler takes the nodes away.
+    const bool stops = checkpoints_ && kolo::stop_requested();
+    if (stops || step_ % options_.validate_every == 0 || step_ == end) {
       loss = validate();
       save(*loss);
     }
+    if (stops) break;
   }
   return loss ? *loss : validate();
 }

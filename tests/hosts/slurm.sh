@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Starts ranks with Slurm: installs Debian's Slurm and Kolo's packages in a bare Debian 12, starts
 # munged, slurmctld and slurmd there, and runs programs with srun, with PMIx and without it, and
-# with mpirun in a batch job.
+# with mpirun and kolorun in batch jobs, which also stop in good order.
 #
 # Usage: tests/hosts/slurm.sh DIRECTORY   (as root; needs mmdebstrap)
 #   DIRECTORY        folder of Kolo's packages: ./dev packages
@@ -15,6 +15,7 @@ rm -rf --one-file-system "$root/kolo"
 mkdir -p "$root/kolo" "$root/etc/slurm"
 cp "$packages"/*.deb "$root/kolo/"
 cp "$sources"/{tests/session/launcher_program.cpp,examples/basics/quickstart.cpp,tests/support/expect.sh} \
+  "$sources/tests/stops/stop_trainer_program.cpp" \
   "$sources/examples/launch/job.sbatch" "$root/kolo/"
 
 # Four CPUs, whatever the host has; no cgroups.
@@ -48,14 +49,14 @@ cd /kolo
 if ! command -v slurmctld >/dev/null; then
   say "Installation"
   apt-get update -qq
-  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge g++ pkg-config \
+  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge g++ pkg-config libfmt-dev \
     libopenmpi-dev openmpi-bin >install.log 2>&1 || { cat install.log; exit 1; }
 fi
 apt-get install -y -qq --no-install-recommends --reinstall ./libkolo0.1_*.deb ./libkolo-dev_*.deb \
   ./kolo-tools_*.deb >install.log 2>&1 || { cat install.log; exit 1; }
-for program in launcher_program quickstart; do
+for program in launcher_program quickstart stop_trainer_program; do
   sed 's|"kolo/kolo.hpp"|<kolo/kolo.hpp>|' "$program.cpp" >installed.cpp
-  g++ -std=c++20 -O1 installed.cpp $(pkg-config --cflags --libs kolo) -o "$program"
+  g++ -std=c++20 -O1 installed.cpp $(pkg-config --cflags --libs kolo) -lfmt -o "$program"
 done
 
 say "munged, slurmctld, slurmd"
@@ -102,6 +103,36 @@ must "kolo-perf by srun with PMIx" 0 "allreduce" \
 must "Two steps of a job at once, without PMIx" any "(rank 0 of 2, sum 2 .*){4}" \
   salloc --quiet --ntasks=4 bash -c 'for step in 1 2; do
     srun --mpi=none --exact --nodes=1 --ntasks=2 ./launcher_program & done; wait'
+
+# stops TITLE ASK COMMAND [OPTION]...: runs the command in a batch job of 4 tasks; ASK and the job's
+# number ask it to stop. All ranks must stop after the same step and leave a checkpoint.
+stops() {
+  say "$1"
+  local job steps
+  rm -rf run
+  mkdir run
+  job=$(sbatch --parsable --ntasks=4 --output=stop.log --open-mode=truncate "${@:4}" --wrap "$3")
+  for ((attempt = 0; attempt < 300; attempt++)); do
+    [[ -s run/rank.0 && -s run/rank.1 && -s run/rank.2 && -s run/rank.3 ]] && break
+    sleep 0.1
+  done
+  $2 "$job"
+  while [[ -n $(squeue --noheader --jobs="$job" 2>/dev/null) ]]; do sleep 0.2; done
+  cat stop.log
+  steps=$(sed -n 's/^rank [0-3] stops after step //p' stop.log)
+  (($(wc -l <<<"$steps") == 4 && $(sort -u <<<"$steps" | wc -l) == 1)) ||
+    { echo "the ranks do not stop after the same step"; exit 1; }
+  ls "run/checkpoints/checkpoint-$(printf '%010d' "${steps%%$'\n'*}").safetensors"
+}
+train="./stop_trainer_program run 1000000000 2000"
+stops "srun: scancel --signal=USR1" "scancel --signal=USR1" "srun --mpi=none --nodes=1 $train"
+stops "srun: scancel" scancel "srun --mpi=none --nodes=1 $train"
+stops "kolorun: scancel" scancel "kolorun -np 4 $train"
+stops "kolorun: SIGTERM to all processes" "scancel --full --signal=TERM" "exec kolorun -np 4 $train"
+stops "mpirun: scancel --full --signal=USR1" "scancel --full --signal=USR1" \
+  "trap '' USR1; mpirun --oversubscribe --bind-to none $train"
+# Slurm looks at time limits twice a minute.
+stops "srun: before the time limit" true "srun --mpi=none --nodes=1 $train" --time=1 --signal=USR1@45
 say "All as expected"
 INSIDE
 in_root bash /kolo/inside.sh

@@ -16,3 +16,11 @@ parts=$("$@" "$program" "$directory/parts" 4 2>"$directory/messages")
 grep -q "warning: checkpoint '$newest' is truncated.*skipped" "$directory/messages"
 printf '%s\n' "$whole" "$parts"
 [[ $whole == *" x + "* && $whole == "$parts" ]]
+
+# A run that a signal stops, and that resumes.
+source "$(dirname "$0")/../support/signal_a_rank.sh"
+whole=$("$@" "$program" "$directory/all" 60)
+stopped=$(signal_a_rank TERM "$directory/stopped" "$@" "$program" "$directory/stopped" 60)
+resumed=$("$@" "$program" "$directory/stopped" 60)
+printf '%s\n' "$whole" "$resumed"
+[[ -z $stopped && $whole == "$resumed" ]]
