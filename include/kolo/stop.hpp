@@ -20,17 +20,17 @@ namespace kolo {
 ///
 /// A rank is to stop once it has called `request_stop`, or has received one of the signals that the
 /// setting `stop_signals` names: SIGTERM and SIGUSR1 by default. The first call in the process
-/// installs handlers for them, and from then on these signals no longer end the process. A handler
-/// that the program has installed before is called too; an ignored signal stays ignored.
+/// installs handlers for them, and from then on these signals no longer end the process, except a
+/// forked child, and a rank whose launcher has died. A handler that the program has installed
+/// before is called too; an ignored signal stays ignored.
 ///
 /// The ranks agree in the background, while they compute the next step: a call returns what they
 /// agreed on since the call before, so the answer comes one call later, and a call rarely waits.
 /// The first call of a session, and the first one after all ranks have joined, agrees at once.
-/// Once a call has returned true, all later calls of the process do, and the ranks no longer
-/// communicate in them.
+/// Once a call has returned true, all later calls of the process do.
 ///
-/// Thread-safe, but the ranks must call it in the same order as joins and the end of the session.
-/// Throws NotInitialized without a session, and the errors of an allreduce.
+/// Call it from one thread at a time, in the same order on all ranks as `join`. Throws
+/// NotInitialized without a session, and the errors of an allreduce.
 [[nodiscard]] KOLO_EXPORT bool stop_requested();
 
 /// Makes `stop_requested` return true on all ranks, as a signal to this rank does. Not collective;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 
 namespace kolo::internal {
 
@@ -18,6 +19,10 @@ inline constexpr SetId world_set = 0;
 /// of process sets share another.
 inline constexpr std::uint64_t join_number = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint64_t set_change_number = join_number - 1;
+
+/// The operation by which ranks agree to stop (kolo/stop.hpp). They submit it before they know
+/// whether they will need the answer: at the end of a training some ranks never do.
+inline constexpr std::string_view stop_operation = "kolo.stop_requested";
 
 /// The identity of an operation within its process set: its name, or its number if it is unnamed.
 struct Key {

@@ -29,10 +29,12 @@ auto layout_of(const Begun*) -> Fields<wire::Begun, &Begun::generation>;
 auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generation>;
 auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
 auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
+auto layout_of(const SessionFailed*) -> Fields<wire::SessionFailed, &SessionFailed::reason>;
 auto layout_of(const FailureReport*)
     -> Fields<wire::FailureReport, &FailureReport::generation, &FailureReport::ranks,
               &FailureReport::reason, &FailureReport::stalled>;
-auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
+auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status,
+                                        &Exited::detail, &Exited::last_lines, &Exited::by_signal>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
 auto layout_of(const Welcome*)
@@ -134,6 +136,7 @@ class RendezvousChecks {
     require(launch.size >= 0 && launch.size <= max_ranks, "a size that no job has");
     require(launch.local_rank >= 0 && launch.local_rank < max_ranks, "a slot that no host has");
     require(launch.local_size >= 0 && launch.local_size <= max_ranks, "a size that no host has");
+    require(launch.restarts >= 0, "a number of restarts that no job has");
   }
   static void check(const End& end) {
     require(end.status >= 0 && end.status < 256, "a status that no job ends with");

@@ -114,6 +114,15 @@ struct Failed {
   friend bool operator==(const Failed&, const Failed&) = default;
 };
 
+/// The session of the process has failed, and not because of others: an exception has ended its
+/// scope, or the process exits in it. Sent before the other ranks learn of it. The process may go
+/// on.
+struct SessionFailed {
+  std::string reason{};
+
+  friend bool operator==(const SessionFailed&, const SessionFailed&) = default;
+};
+
 /// Reports ranks that make no progress although others wait for them, or that are incompatible.
 struct FailureReport {
   GenerationNumber generation = 0;
@@ -131,6 +140,9 @@ struct FailureReport {
 struct Exited {
   ProcessId process = 0;
   std::int32_t status = 0;
+  std::string detail{};      // what else is known, such as that memory was short
+  std::string last_lines{};  // the end of its standard error, if the agent has seen it
+  bool by_signal = false;    // a signal has told its agent to end
 
   friend bool operator==(const Exited&, const Exited&) = default;
 };
@@ -266,7 +278,7 @@ struct Signal {
 using Message =
     std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
                  Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
-                 Kill, End, Signal, Begun, Completed, HandshakeStep>;
+                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed>;
 
 // ---- encoding ----
 

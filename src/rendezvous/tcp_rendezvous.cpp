@@ -234,6 +234,11 @@ void TcpRendezvous::fail(const std::string& reason) {
   flush();
 }
 
+void TcpRendezvous::report_own_failure(const std::string& reason) {
+  connection_.send(SessionFailed{reason});
+  flush();
+}
+
 /// Waits, at most for a second, until all messages are sent, since the process may end right after
 /// its last message.
 void TcpRendezvous::flush() {

@@ -105,6 +105,9 @@ class TcpRendezvous : public Rendezvous {
   void leave();
   /// This process ends because of an error, which the server reports to the others.
   void fail(const std::string& reason);
+  /// The session of this process ends because of an error of its own. Waits until the message is
+  /// sent.
+  void report_own_failure(const std::string& reason);
 
  private:
   [[nodiscard]] Introduction make_introduction() const;

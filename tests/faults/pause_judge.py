@@ -17,7 +17,7 @@ REPORTED = re.compile(rf"(?:missing|waits for|because|not submitted by|the proce
 STOPPED = re.compile(rf"{RANKS}: stopped")
 # Ranks that, by a report, work or wait for others themselves.
 EXCUSED = re.compile(rf"\|  {RANKS}: (?:executing|waiting in Kolo)")
-LOST = re.compile(r"^kolorun: rank [0-9]+ \(process ([0-9]+) on [^)]*\) is lost: ")
+LOST = re.compile(r"^kolorun: (?:the job has failed: )?rank [0-9]+ \(process ([0-9]+) on [^)]*\) is lost: ")
 # A process that was started in the place of a lost one, and has no rank yet.
 NEW_LOST = re.compile(r"^kolorun: a new process \([^)]*\) is lost: the agent on ")
 SESSION = re.compile(r"^session of ([0-9]+) ranks from step")
@@ -28,7 +28,7 @@ NEUTRAL = re.compile(r"^rank [0-9]+ ends well$|^[0-9]+ steps? (?:was|were) made 
                      r"^\[kolo(?: rank [0-9]+)?\] warning: another process has held the lock of /tmp/kolo-|"
                      # By mpirun's event loop, while it ends a job.
                      r"^\[warn\] Epoll MOD|"
-                     r"^kolorun: (?:the agent on|host) |^kolorun on |^mpi(?:run|exec): Forwarding signal 18 to job$|^$")
+                     r"^kolorun: (?:the job has failed: )?(?:the agent on|host) |^kolorun on |^mpi(?:run|exec): Forwarding signal 18 to job$|^$")
 ABORT = re.compile(r"^-+$|MPI_ABORT|^with errorcode|^NOTE: invoking|^You may or may not|^exactly when|"
                    r"more process(?:es)? ha|Set MCA parameter|^\[[^ ]+:[0-9]+\] ")
 

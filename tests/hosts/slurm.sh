@@ -127,10 +127,11 @@ stops() {
 train="./stop_trainer_program run 1000000000 2000"
 stops "srun: scancel --signal=USR1" "scancel --signal=USR1" "srun --mpi=none --nodes=1 $train"
 stops "srun: scancel" scancel "srun --mpi=none --nodes=1 $train"
-stops "kolorun: scancel" scancel "kolorun -np 4 $train"
+# The shell of a batch job ends at once, and Slurm then kills what is left.
+stops "kolorun: scancel" scancel "exec kolorun -np 4 $train"
 stops "kolorun: SIGTERM to all processes" "scancel --full --signal=TERM" "exec kolorun -np 4 $train"
 stops "mpirun: scancel --full --signal=USR1" "scancel --full --signal=USR1" \
-  "trap '' USR1; mpirun --oversubscribe --bind-to none $train"
+  "exec mpirun --oversubscribe --bind-to none $train"
 # Slurm looks at time limits twice a minute.
 stops "srun: before the time limit" true "srun --mpi=none --nodes=1 $train" --time=1 --signal=USR1@45
 say "All as expected"

@@ -80,7 +80,7 @@ expect "words, tags, variables" 0 "^\\[3\\] a b[\$]c 'd' \"e\" x y\$" "${two[@]}
 expect "a user with another shell" 0 '^teacher a b[$]c' "$kolorun" -H teacher@node1 sh -c 'echo $(id -un) "$@"' sh 'a b$c'
 expect "an exit status" 3 'rank 3 .*it has ended with status 3' "${two[@]}" "$rank_program" 6 exit 1 3
 expect "a signal of a rank" 137 'rank 2 .*signal 9' "${two[@]}" "$rank_program" 6 kill 1 2
-expect "no key" 1 $'Permission denied\n^kolorun: host stranger: ssh has ended with status 255' "$kolorun" -H node1,stranger true
+expect "no key" 1 $'Permission denied\n^kolorun: the job has failed: host stranger: ssh has ended with status 255' "$kolorun" -H node1,stranger true
 [[ $(seq 300000 | timeout 100 "${two[@]}" md5sum | sort | uniq -c) == *"1 $(seq 300000 | md5sum)"* ]] || fail "input"
 [[ $(timeout 100 "${two[@]}" --tag-output seq 100000 | sort | uniq | wc -l) == 400000 ]] || fail "output"
 

@@ -102,8 +102,8 @@ std::optional<Overflow> Gradients::overflow(const Epoch& epoch, int step, int ra
   const std::uint64_t random =
       hash({program_.seed, 111, number_, static_cast<std::uint64_t>(epoch.number() * 100 + step),
             static_cast<std::uint64_t>(rank)});
-  // With compression the scale only falls. Each overflow halves it, and fp16 cannot hold gradients at
-  // scales below 2^-28.
+  // With compression the scale only falls. Each overflow halves it, and fp16 cannot hold gradients
+  // at scales below 2^-28.
   const unsigned once_in = program_.has(Feature::compression) ? 32 : 8;
   if (random % once_in != 0) return std::nullopt;
   const auto passes = static_cast<unsigned>(epoch.passes(step, rank, model_.accumulation));

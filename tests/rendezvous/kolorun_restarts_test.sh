@@ -45,6 +45,27 @@ for rank in 0 1; do
   meets "two hosts" both.log "^rank $rank restart 2$"
 done
 
+# SIGTERM on the host that does not serve. Both say what has ended.
+starts first.log "$kolorun" "${two[@]}" sh -c 'echo here; exec sleep 600'
+first=$!
+starts second.log "$kolorun" "${two[@]}" sh -c 'echo here; exec sleep 600'
+job=$!
+meets "SIGTERM on another host" first.log '^here$'
+meets "SIGTERM on another host" second.log '^here$'
+kill -TERM "$job"
+ends "SIGTERM on another host" "$job" 143 second.log
+ends "SIGTERM on another host" "$first" 143 first.log
+! grep -q 'starts again' first.log second.log || fail "SIGTERM on another host: $(cat first.log second.log)"
+
+# SIGHUP while a failed attempt ends: rank 0 takes its time.
+starts late.log "$kolorun" -np 2 --max-restarts 9 --grace 60 sh -c \
+  'if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; trap "echo told" TERM; while :; do sleep 0.1; done'
+job=$!
+meets "SIGHUP at the end" late.log '^told$'
+kill -HUP "$job"
+ends "SIGHUP at the end" "$job" 3 late.log
+! grep -q 'starts again' late.log || fail "SIGHUP at the end: $(cat late.log)"
+
 # A signal ends the job, and not only this attempt: SIGTERM or SIGHUP.
 for signal in TERM HUP; do
   starts signal.log "$kolorun" -np 2 --max-restarts 9 sh -c 'echo here; exec sleep 600'
@@ -57,10 +78,11 @@ done
 
 expect "a timeout" 143 'kolorun: the time of --timeout is over' "$kolorun" -np 2 --timeout 0.3 sleep 600
 expect "a timeout in good order" 0 $'^kolorun: the time of --timeout is over$\n^stopped$' \
-  "$kolorun" -np 2 --timeout 0.3 sh -c 'trap "echo stopped; exit 0" TERM; while :; do sleep 0.05; done'
-expect "a timeout of all attempts" 143 'restart [0-9]+ of 1000000' \
-  "$kolorun" -np 1 --timeout 1 --max-restarts 1000000 sh -c 'sleep 0.05; exit 1'
+  "$kolorun" -np 2 --timeout 3 sh -c 'trap "echo stopped; exit 0" TERM; while :; do sleep 0.05; done'
+expect "a timeout of all attempts" 143 'restart 1 of 9' \
+  "$kolorun" -np 1 --timeout 3 --max-restarts 9 sh -c '[ $KOLO_RESTARTS = 0 ] && exit 1; exec sleep 600'
 expect "a timeout by ssh" 143 'kolorun: the time of --timeout is over' \
   "$kolorun" -H node1,node2 --network-interface lo --timeout 1 sleep 600
+expect "no time" 2 'NaN is no time' "$kolorun" -np 1 --timeout nan true
 expect "a timeout that is not needed" 0 '^here$' "$kolorun" -np 1 --timeout 100 echo here
 conclude kolorun_restarts

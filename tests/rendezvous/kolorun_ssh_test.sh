@@ -62,7 +62,7 @@ expect "an exit status" 3 'rank 3 .* on node2.*status 3|rank 3 .*it has ended wi
 expect "a signal" 137 'rank 2 .*signal 9' "${on_two[@]}" "$rank_program" 6 kill 1 2
 expect "a program that does not exist" 127 "kolorun on node2: './absent' cannot be run" "${on_two[@]}" ./absent
 touch down.node2
-expect "a host that does not answer" 1 $'No route to host\n^kolorun: host node2: sh has ended with status 255$' \
+expect "a host that does not answer" 1 $'No route to host\n^kolorun: the job has failed: host node2: sh has ended with status 255$' \
   "${on_two[@]}" "$rank_program" 5
 rm down.node2
 expect "no ssh" 127 "'./absent' cannot be run" "$kolorun" -H node1 --rsh ./absent true

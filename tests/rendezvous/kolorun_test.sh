@@ -213,7 +213,8 @@ orderly() {
   ends "$1" "$job" "$2" orderly.log
 }
 orderly "in good order" 0 'touch go_on'
-orderly "a second SIGTERM" 143 'kill -TERM "$job"'
+orderly "a second signal" 129 'kill -HUP "$job"'
+orderly "a second SIGTERM" 143 'sleep 1.1; kill -TERM "$job"' # sooner it would count as the same
 orderly "a rank that fails" 3 'echo 3 >fail.1; touch go_on'
 
 # A signal ends the job, with a process that ignores SIGTERM and one that is stopped.

@@ -17,7 +17,7 @@ namespace kolo::internal::rendezvous {
           Leave{2},
           Failed{"an exception"},
           FailureReport{2, {0, 3}, "it does nothing", true},
-          Exited{4711, 137},
+          Exited{4711, 137, "killed for memory", "a line\nanother", true},
           Removal{"the host is to go"},
           Keepalive{3},
           Welcome{std::chrono::seconds(10), 4711, true},
@@ -32,7 +32,8 @@ namespace kolo::internal::rendezvous {
           Signal{15},
           Begun{2},
           Completed{2},
-          HandshakeStep{Bytes(transport::Handshake::hello_bytes, std::byte{7})}};
+          HandshakeStep{Bytes(transport::Handshake::hello_bytes, std::byte{7})},
+          SessionFailed{"an exception ended its scope"}};
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -91,20 +91,42 @@ void stop_in_the_next_session(int rank) {
   require(same_on_all(train(5, [](std::int64_t) {}), "steps") == 1, "the request was lost");
 }
 
+/// In a second session the signals may be others.
+void stop_by_others_next(int rank) {
+  std::optional<kolo::Session> session(std::in_place, kolo::SessionOptions{.stop_signals = "USR1"});
+  require(same_on_all(train(5, [](std::int64_t) {}), "steps") == 5, "stopped by nobody");
+  session.reset();
+  session.emplace(kolo::SessionOptions{.flight_recorder = 0,
+                                       .flight_recorder_signal = "USR1",
+                                       .stop_signals = "USR1,TERM"});
+  const auto raise_at_1 = [&](int signal) {
+    return [=](std::int64_t step) {
+      if (step == 1 && kolo::rank() == rank) std::raise(signal);
+    };
+  };
+  require(same_on_all(train(5, raise_at_1(SIGUSR1)), "steps") == 5, "stopped by the recorder's");
+  require(same_on_all(train(5, raise_at_1(SIGTERM)), "steps") == 3, "SIGTERM was lost");
+  session.reset();
+  struct sigaction now {};
+  ::sigaction(SIGUSR1, nullptr, &now);
+  require(now.sa_handler == SIG_DFL, "a handler was left behind");
+}
+
 /// What a handler must leave as it is.
 void keep_others(int rank) {
   static volatile std::sig_atomic_t called = 0;
   std::signal(SIGUSR1, [](int) { called = called + 1; });
   std::signal(SIGHUP, SIG_IGN);
-  const kolo::Session session({.flight_recorder_dir = "off",
+  const kolo::Session session({.flight_recorder = 0,
                                .flight_recorder_signal = "USR2",
                                .stop_signals = "TERM,USR1,USR2,HUP"});
   require(!kolo::stop_requested(), "stopped by nobody");
   // A forked child that has no handler of its own ends.
   const pid_t child = ::fork();
   if (child == 0) {
+    ::alarm(20);
     std::raise(SIGTERM);
-    ::_exit(0);
+    while (true) ::pause();
   }
   int how = 0;
   ::waitpid(child, &how, 0);
@@ -134,11 +156,12 @@ void end_with_the_launcher() {
     }
     ::close(ends[1]);
     char byte = 0;
-    static_cast<void>(::read(ends[0], &byte, 1));
-    ::_exit(0);
+    ::_exit(::read(ends[0], &byte, 1) == 1 ? 0 : 1);
   }
   ::close(ends[1]);
-  ::waitpid(launcher, nullptr, 0);
+  int how = 0;
+  ::waitpid(launcher, &how, 0);
+  require(how == 0, "SIGTERM has ended a rank whose launcher lives");
   // The rank's end closes the pipe.
   pollfd waits{.fd = ends[0], .events = POLLIN, .revents = 0};
   require(::poll(&waits, 1, 20'000) == 1 && (waits.revents & POLLHUP) != 0,
@@ -148,12 +171,14 @@ void end_with_the_launcher() {
 void run(const std::string& how, int signal, int rank) {
   if (how == "next_session") return stop_in_the_next_session(rank);
   if (how == "others") return keep_others(rank);
+  if (how == "next_signals") return stop_by_others_next(rank);
   if (how == "launcher") return end_with_the_launcher();
   const kolo::Session session;
   const int victim = std::min(rank, kolo::size() - 1);
   if (how == "first") stop_at(0, signal, victim);
   if (how == "later") stop_at(20, signal, victim);
   if (how == "joined") stop_while_others_have_joined(0);
+  if (how == "quiet") static_cast<void>(train(30, [](std::int64_t) {}));
   if (how == "never")
     require(same_on_all(train(200, [](std::int64_t) {}), "steps") == 200, "stopped by nobody");
 }

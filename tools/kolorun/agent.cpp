@@ -27,6 +27,11 @@ using namespace std::chrono_literals;
 // operations failed.
 constexpr std::chrono::seconds patience_after_failure{2};
 
+// `timeout` and batch systems may send SIGTERM twice.
+constexpr std::chrono::seconds repeated_signal{1};
+
+bool told_to_end = false;
+
 bool has_no_reader(int descriptor) {
   pollfd end{.fd = descriptor, .events = 0, .revents = 0};
   return ::poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
@@ -58,14 +63,31 @@ node::FileDescriptor open_signals() {
 }
 
 std::optional<int> next_signal(const node::FileDescriptor& signals) {
+  static std::optional<std::chrono::steady_clock::time_point> sigterm_at;  // the last one
+  static bool time_is_over = false;
   signalfd_siginfo info{};
-  if (::read(signals.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-  if (info.ssi_signo != SIGALRM) return static_cast<int>(info.ssi_signo);
-  write_all(STDERR_FILENO, "kolorun: the time of --timeout is over\n");
-  return SIGTERM;
+  while (::read(signals.get(), &info, sizeof info) == sizeof info) {
+    const auto signal = static_cast<int>(info.ssi_signo);
+    told_to_end |= signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGALRM;
+    if (signal == SIGALRM) {
+      time_is_over = true;
+      write_all(STDERR_FILENO, "kolorun: the time of --timeout is over\n");
+      if (sigterm_at) continue;
+      return SIGTERM;
+    }
+    if (signal != SIGTERM) return signal;
+    const auto now = std::chrono::steady_clock::now();
+    const bool is_same = sigterm_at ? now - *sigterm_at < repeated_signal : time_is_over;
+    if (!sigterm_at || !is_same) sigterm_at = now;
+    if (!is_same) return signal;
+  }
+  return std::nullopt;
 }
 
+bool is_told_to_end() { return told_to_end; }
+
 void start_timeout(std::chrono::nanoseconds timeout) {
+  if (timeout == std::chrono::nanoseconds{}) return;
   const auto microseconds = std::chrono::ceil<std::chrono::microseconds>(timeout).count();
   itimerval once{};
   once.it_value = {.tv_sec = microseconds / 1'000'000, .tv_usec = microseconds % 1'000'000};
@@ -203,13 +225,15 @@ void Agent::take(const rendezvous::Message& message) {
     end_all(1, fmt::format("the rendezvous server at {} refuses this host: {}",
                            transport::to_string(server_), refusal->reason));
   } else if (const auto* signal = std::get_if<rendezvous::Signal>(&message)) {
-    if (!pass_signal_) end_by_signal(signal->number, Sender::server);
+    const int number = signal->number;
+    told_to_end |= number == SIGTERM || number == SIGINT || number == SIGHUP;
+    if (!pass_signal_) end_by_signal(number, Sender::server);
   } else if (status_) {
     return;
   } else if (const auto* more = std::get_if<rendezvous::Start>(&message)) {
     for (const rendezvous::Launch& launch : more->launches)
       if (stopping_)
-        report(launch.process, signal_base + SIGTERM);
+        report_not_started(launch.process, signal_base + SIGTERM);
       else
         start(launch);
   } else if (const auto* kill = std::get_if<rendezvous::Kill>(&message)) {
@@ -228,7 +252,8 @@ void Agent::take(const rendezvous::Message& message) {
 /// Ends the processes of this host; an elastic job continues without them. If no launcher manages
 /// this host, the agent then tries to rejoin.
 void Agent::lose_server(const std::string& reason, bool kills) {
-  const bool returns = options_.server.elastic && !pass_signal_ && options_.joining.host.empty();
+  const bool goes_on = options_.server.elastic || options_.server.max_restarts > 0;
+  const bool returns = goes_on && !pass_signal_ && options_.joining.host.empty() && !told_to_end;
   if (!returns) {
     end_all(1, reason);
   } else {
@@ -270,7 +295,8 @@ void Agent::on_signal(int signal) {
   if (signal == SIGCHLD) return;
   if (signal == SIGTSTP) return stop_all();
   if (pass_signal_) pass_signal_(signal);
-  const bool leaves = signal == SIGTERM && !pass_signal_ && options_.server.elastic && connected();
+  const bool leaves =
+      signal == SIGTERM && !pass_signal_ && options_.server.elastic && connected() && !stopping_;
   if (!leaves || removing_ || status_) {
     end_by_signal(signal, Sender::somebody);
     return;
@@ -296,7 +322,7 @@ void Agent::end_by_signal(int signal, Sender sender) {
   }
   const bool is_first =
       signal == SIGTERM && !std::exchange(has_sent_stop_[static_cast<std::size_t>(sender)], true);
-  if (is_first && stopping_) return;
+  if (is_first && stopping_ && !status_) return;
   const bool says = options_.joining.host.empty() && !stopping_;
   const std::string text = says ? fmt::format("signal {}: the job ends", signal) : "";
   if (signal == SIGTERM && !stopping_ && !status_ && connected()) {

@@ -10,11 +10,13 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "memory_kills.hpp"
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
 #include "output.hpp"
@@ -33,9 +35,12 @@ inline constexpr const char* ignored_stop =
 /// Blocks the signals that kolorun handles, in this thread and in those that it starts later.
 /// Returns a descriptor from which the signals are read.
 [[nodiscard]] node::FileDescriptor open_signals();
-/// The next signal that has come; none if there is none. The end of --timeout is a SIGTERM.
+/// The next signal that has come; none if there is none. The end of --timeout is a SIGTERM. Several
+/// SIGTERM within a second are one, as are the end of --timeout and a SIGTERM.
 [[nodiscard]] std::optional<int> next_signal(const node::FileDescriptor& signals);
-/// Lets --timeout begin. Zero means no timeout.
+/// True once a signal or --timeout has told kolorun, or the server that serves it, to end the job.
+[[nodiscard]] bool is_told_to_end();
+/// Lets --timeout begin, unless it is zero.
 void start_timeout(std::chrono::nanoseconds timeout);
 
 class Agent {
@@ -66,6 +71,9 @@ class Agent {
     rendezvous::ProcessId id;
     std::optional<Clock::time_point> end_at{};   // time of SIGTERM
     std::optional<Clock::time_point> kill_at{};  // time of SIGKILL
+    std::shared_ptr<LastLines> last_lines{};     // of its standard error, if that is copied
+    std::string error_file{};                    // or where it goes
+    std::int64_t memory_kills = 0;               // at its start
   };
 
   enum class Sender : std::uint8_t { somebody, server };
@@ -91,12 +99,15 @@ class Agent {
   struct Redirection {
     node::FileDescriptor out{};
     node::FileDescriptor error{};
+    std::shared_ptr<LastLines> last_lines{};
+    std::string error_file{};
   };
   [[nodiscard]] Redirection redirect(const rendezvous::Launch& launch);
   void start(const rendezvous::Launch& launch);
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;
   void reap();
-  void report(rendezvous::ProcessId process, int status);
+  void report(const Running& child, int how);
+  void report_not_started(rendezvous::ProcessId process, int status);
   void copy_output();
   void signal_all(int signal);
   /// Ends all processes; `patience` is the time that they get to end by themselves.
@@ -118,6 +129,7 @@ class Agent {
   Clock::time_point looked_{};  // time of the last check for messages
   std::map<pid_t, Running> children_{};
   std::list<TaggedStream> streams_{};
+  const MemoryKills memory_kills_{};
   bool removing_ = false;
   bool stopping_ = false;  // the processes have got SIGTERM, and may end in good order
   std::array<bool, 2> has_sent_stop_{};  // by sender

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -15,7 +16,7 @@
 #include "agent.hpp"
 #include "base/process_limits.hpp"
 #include "child.hpp"
-#include "rendezvous/server/job_outcome.hpp"
+#include "rendezvous/server/process_table.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
 namespace kolorun {
@@ -73,7 +74,8 @@ Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
                              : fmt::format("{}/restart.{}", options_.output_dir, launch.restarts);
     std::filesystem::create_directories(folder, none);
     to.out = open_file(folder + '/' + name + ".out");
-    to.error = open_file(folder + '/' + name + ".err");
+    to.error_file = folder + '/' + name + ".err";
+    to.error = open_file(to.error_file);
   } else if (options_.tag_output) {
     const std::string tag =
         fmt::format("[{}] ", launch.rank >= 0 ? std::to_string(launch.rank)
@@ -81,9 +83,19 @@ Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
     Pipe out_pipe = make_pipe();
     Pipe error_pipe = make_pipe();
     streams_.emplace_back(std::move(out_pipe.from), STDOUT_FILENO, tag);
-    streams_.emplace_back(std::move(error_pipe.from), STDERR_FILENO, tag);
+    to.last_lines = std::make_shared<LastLines>();
+    streams_.emplace_back(std::move(error_pipe.from), STDERR_FILENO, tag, TaggedStream::Unit::line,
+                          to.last_lines);
     to.out = std::move(out_pipe.to);
     to.error = std::move(error_pipe.to);
+  } else if (!options_.joining.host.empty()) {
+    // Its last lines are shown again if the process fails. Without other hosts, the process writes
+    // to the standard error of kolorun itself, which may be a terminal, and outlives kolorun.
+    Pipe pipe = make_pipe();
+    to.last_lines = std::make_shared<LastLines>();
+    streams_.emplace_back(std::move(pipe.from), STDERR_FILENO, "", TaggedStream::Unit::any,
+                          to.last_lines);
+    to.error = std::move(pipe.to);
   }
   return to;
 }
@@ -91,21 +103,42 @@ Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
 void Agent::start(const rendezvous::Launch& launch) {
   try {
     const node::FileDescriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    const Redirection to = redirect(launch);
+    Redirection to = redirect(launch);
     const Streams streams{
         .in = launch.rank == 0 && ::isatty(STDIN_FILENO) == 0 ? STDIN_FILENO : nothing.get(),
         .out = to.out.valid() ? to.out.get() : STDOUT_FILENO,
         .error = to.error.valid() ? to.error.get() : STDERR_FILENO};
     const pid_t pid = start_child(options_.command, variables_for(launch), streams);
-    children_.emplace(pid, Running{launch.process});
+    children_.emplace(pid, Running{.id = launch.process,
+                                   .last_lines = std::move(to.last_lines),
+                                   .error_file = std::move(to.error_file),
+                                   .memory_kills = memory_kills_.count()});
   } catch (const std::exception& error) {
     say(error.what());
-    report(launch.process, kolo::internal::rendezvous::cannot_run);
+    report_not_started(launch.process, rendezvous::cannot_run);
   }
 }
 
-void Agent::report(rendezvous::ProcessId process, int status) {
-  if (connection_) connection_->send(rendezvous::Exited{process, status});
+void Agent::report_not_started(rendezvous::ProcessId process, int status) {
+  if (connection_) connection_->send(rendezvous::Exited{.process = process, .status = status});
+}
+
+/// Reports an exit, with what may explain it.
+void Agent::report(const Running& child, int how) {
+  if (!connection_) return;
+  rendezvous::Exited exited{
+      .process = child.id,
+      .status = WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how),
+      .by_signal = is_told_to_end()};
+  if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL && memory_kills_.count() > child.memory_kills) {
+    const std::string limit = memory_kills_.limit();
+    exited.detail = "killed for lack of memory" + (limit.empty() ? "" : " (" + limit + ")");
+  }
+  if (exited.status != 0)
+    exited.last_lines = child.last_lines           ? child.last_lines->text()
+                        : child.error_file.empty() ? ""
+                                                   : LastLines::of_file(child.error_file);
+  connection_->send(exited);
 }
 
 void Agent::reap() {
@@ -120,7 +153,8 @@ void Agent::reap() {
     const bool is_clean = WIFEXITED(how) && WEXITSTATUS(how) == 0;
     if (!is_clean || child->second.end_at || child->second.kill_at || status_.value_or(0) != 0)
       ::kill(-pid, SIGKILL);
-    report(child->second.id, WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how));
+    copy_output();  // what it has written last
+    report(child->second, how);
     children_.erase(child);
   }
 }

@@ -52,7 +52,8 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
 [[noreturn]] void become(char* const* command, char* const* environment, const Streams& streams,
                          pid_t parent, int report) {
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::prctl(PR_SET_PDEATHSIG, streams.ignores_sigterm ? SIGHUP : SIGTERM);
+  ::signal(SIGTERM, streams.ignores_sigterm ? SIG_IGN : SIG_DFL);
   if (::getppid() != parent) ::_exit(1);  // the parent has ended meanwhile
   sigset_t none;
   ::sigemptyset(&none);

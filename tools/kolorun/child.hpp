@@ -25,11 +25,12 @@ struct Streams {
   int in;
   int out;
   int error;
+  bool ignores_sigterm = false;  // the program gets SIGHUP instead
 };
 
 /// Starts the program with the environment of kolorun and `variables`, as the leader of a process
-/// group of its own. The child gets SIGTERM if the calling thread ends. Throws std::runtime_error
-/// if the program cannot be run.
+/// group of its own. The child gets SIGTERM, or SIGHUP, if the calling thread ends. Throws
+/// std::runtime_error if the program cannot be run.
 [[nodiscard]] pid_t start_child(const std::vector<std::string>& command,
                                 const std::vector<std::string>& variables, const Streams& streams);
 

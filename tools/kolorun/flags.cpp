@@ -140,6 +140,9 @@ void fill_hosts(const Flags& flags, Options& options) {
   options.rsh = split_rsh(flags.rsh);
   options.grace = seconds(flags.grace);
   options.timeout = seconds(flags.timeout);
+  // Agents must have ended their processes before the job can start again.
+  options.server.end_timeout =
+      std::max(options.server.end_timeout, options.grace + std::chrono::seconds(5));
   if (discovers && flags.min_np == 0 && flags.max_np == 0)
     throw UsageError("--host-discovery-script needs --min-np or --max-np");
 }

@@ -128,7 +128,8 @@ rendezvous::JobEnd Launcher::run() {
     pollfd over{.fd = serving_->descriptor(), .events = POLLIN, .revents = 0};
     if (!done && ::poll(&over, 1, 0) > 0) {
       done = true;
-      if (!end_at_) end_at_ = Clock::now() + options_.grace + grace_of_agents;
+      const bool waits = serving_->ended_with_processes();
+      if (!end_at_) end_at_ = Clock::now() + (waits ? options_.grace : 0s) + grace_of_agents;
       if (discovery_) discovery_->stop();
     }
     end_late();
@@ -249,7 +250,7 @@ void Launcher::end_late() {
     end_at_ = Clock::now() + grace_of_agents;
   if (Clock::now() < *end_at_) return;
   for (const Remote& remote : remotes_)
-    if (remote.pid > 0) ::kill(-remote.pid, kills_ ? SIGKILL : SIGTERM);
+    if (remote.pid > 0) ::kill(-remote.pid, kills_ ? SIGKILL : remote.local ? SIGTERM : SIGHUP);
   kills_ = true;
   end_at_ = Clock::now() + grace_of_agents;
 }

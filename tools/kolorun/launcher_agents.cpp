@@ -67,9 +67,12 @@ void Launcher::start_agent(Remote& remote) {
     out = make_pipe();
     error = make_pipe();
   }
+  // ssh would end by the SIGTERM that a scheduler sends to every process. Its agent gets it from
+  // the server.
   const Streams streams{.in = input.from.get(),
                         .out = copies ? out.to.get() : STDOUT_FILENO,
-                        .error = copies ? error.to.get() : STDERR_FILENO};
+                        .error = copies ? error.to.get() : STDERR_FILENO,
+                        .ignores_sigterm = !remote.local};
   remote.unsent = write_ticket({options_.server.secret, arguments_for(remote)});
   remote.pid = start_child(command_for(remote), {}, streams);
   remote.asked = false;
@@ -135,7 +138,8 @@ std::vector<std::string> Launcher::variables_of_other_hosts() const {
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string_view variable(*each);
     const std::string_view name = variable.substr(0, variable.find('=') + 1);
-    if (!name.starts_with("KOLO_") || name.starts_with("KOLO_RENDEZVOUS") || name == "KOLO_RSH=")
+    if (!name.starts_with("KOLO_") || name.starts_with("KOLO_RENDEZVOUS") || name == "KOLO_RSH=" ||
+        name == "KOLO_RESTARTS=")
       continue;
     if (std::ranges::none_of(options_.variables,
                              [&](const std::string& given) { return given.starts_with(name); }))

@@ -6,7 +6,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +17,7 @@
 #include <kolo/error.hpp>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -32,6 +35,8 @@ namespace kolorun {
 namespace {
 
 constexpr int usage_status = 2;
+// An attempt that fails sooner than this makes the next one wait.
+constexpr std::chrono::seconds quick_failure{10};
 
 void enter_directory(const std::string& path) {
   std::error_code error;
@@ -61,8 +66,16 @@ std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& probl
   }
 }
 
+/// The last thing on the screen: what has failed first, and what it has said.
 int report(const rendezvous::JobEnd& end) {
-  if (!end.reason.empty()) write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", end.reason));
+  std::string text;
+  if (!end.last_lines.empty() && !end.reason.empty()) {
+    text += "kolorun: the last lines that the process which has failed first wrote:\n";
+    std::istringstream lines(end.last_lines);
+    for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';
+  }
+  if (!end.reason.empty()) text += fmt::format("kolorun: the job has failed: {}\n", end.reason);
+  write_all(STDERR_FILENO, text);
   return end.status;
 }
 
@@ -106,16 +119,43 @@ rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& 
   return serving && whole ? wait_for_agents(*serving, signals) : end;
 }
 
+/// Longer each time, because a host may be starting up.
+std::chrono::milliseconds pause_after(int quick_failures) {
+  constexpr std::chrono::milliseconds longest{60'000};
+  if (quick_failures == 0) return {};
+  return std::min(longest, std::chrono::milliseconds(250) * (1 << std::min(quick_failures, 10)));
+}
+
+/// Returns false if a signal ends kolorun meanwhile.
+bool pause(std::chrono::milliseconds time, const node::FileDescriptor& signals) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  while (!is_told_to_end()) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return true;
+    pollfd waits{.fd = signals.get(), .events = POLLIN, .revents = 0};
+    ::poll(&waits, 1, static_cast<int>(left.count()));
+    while (next_signal(signals)) {
+    }
+  }
+  return false;
+}
+
 /// Runs the job, and starts it again as often as --max-restarts allows.
 int run_job(Options& options, const node::FileDescriptor& signals) {
   const bool is_here = options.hosts.empty() && options.discovery_script.empty();
   if (is_here) enter_directory(options.wdir);
   start_timeout(options.timeout);
+  int quick_failures = 0;
   while (true) {
+    const auto begin = std::chrono::steady_clock::now();
     const rendezvous::JobEnd end =
         is_here ? run_host(options, signals) : Launcher(options, signals).run();
     const int status = report(end);
-    if (!end.restarts) return status;
+    if (!end.restarts || is_told_to_end()) return status;
+    const bool is_quick = std::chrono::steady_clock::now() - begin < quick_failure;
+    quick_failures = is_quick ? quick_failures + 1 : 0;
+    if (!pause(pause_after(quick_failures), signals)) return status;
     ++options.server.restarts;
     write_all(STDERR_FILENO, fmt::format("kolorun: the job starts again: restart {} of {}\n",
                                          options.server.restarts, options.server.max_restarts));

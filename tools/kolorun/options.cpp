@@ -6,6 +6,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <kolo/version.hpp>
 
 #include "flags.hpp"
@@ -38,6 +40,16 @@ constexpr const char* footer =
     "plus the\nsignal's number if a signal has ended it, or kolorun; 127 if the program cannot be "
     "run; 1 if the job\nfailed otherwise; 2 for a command line that cannot be used.";
 
+/// CLI::Range accepts NaN.
+CLI::Validator seconds(double least, double most) {
+  const CLI::Validator is_number(
+      [](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "NaN is no time" : std::string();
+      },
+      "");
+  return CLI::Range(least, most) & is_number;
+}
+
 void add_job(CLI::App& app, Flags& flags, Options& options) {
   app.add_option(
          "-n,--np,--num-proc", flags.np,
@@ -53,15 +65,15 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
       "Directory of the processes on all hosts, and of --output-dir (default: this one)");
   app.add_option("--start-timeout", flags.start_timeout,
                  "Seconds until all processes must have started their first session")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(seconds(0.1, 1e6))
       ->capture_default_str();
   app.add_option("--grace", flags.grace,
                  "Seconds from SIGTERM, with which kolorun ends a process, to SIGKILL")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(seconds(0.0, 1e6))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout,
                  "Seconds after which the job ends as after SIGTERM (default: none)")
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(seconds(0.001, 1e9));
   app.add_option("--max-restarts", options.server.max_restarts,
                  "How many times a job that has failed starts again, with new processes, unless it "
                  "is elastic or a signal has ended it. KOLO_RESTARTS tells them which time it is")
@@ -71,7 +83,7 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
          "--lease", flags.lease,
          "A host that is silent for this many seconds is lost; its processes end after half "
          "of it")
-      ->check(CLI::Range(0.5, 1e6))
+      ->check(seconds(0.5, 1e6))
       ->capture_default_str();
 }
 
@@ -125,7 +137,7 @@ void add_elastic(CLI::App& app, Flags& flags, Options& options) {
                  "the next commit");
   app.add_option("--elastic-timeout", flags.elastic_timeout,
                  "Seconds after a loss within which --min-np processes must be ready to continue")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(seconds(0.1, 1e6))
       ->capture_default_str();
   app.add_option("--reset-limit", options.server.reset_limit,
                  "Losses that the job survives; the next one ends it (default: any number)")

@@ -7,11 +7,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -26,6 +28,9 @@ namespace {
 constexpr std::size_t max_line = 65536;
 // Lines that other hosts have tagged stay whole up to this length.
 constexpr std::size_t max_tagged_line = 1 << 20;
+// Of standard error, for the message about a process that has failed.
+constexpr std::size_t max_last_bytes = 4096;
+constexpr int max_last_lines = 20;
 constexpr int max_reads = 16;  // per call, so that other streams get their turn
 
 // More unwritten output than this stops reading from ranks, which then wait.
@@ -141,9 +146,40 @@ void flush_output() {
   for (const int to : {STDOUT_FILENO, STDERR_FILENO, STDOUT_FILENO}) writer_of(to).flush();
 }
 
+void LastLines::add(std::string_view text) {
+  text_ += text;
+  // Rarely, so that the cost does not depend on the size of the pieces.
+  if (text_.size() > 4 * max_last_bytes) text_.erase(0, text_.size() - max_last_bytes);
+}
+
+std::string LastLines::text() const {
+  std::string_view last(text_);
+  if (last.size() > max_last_bytes) last.remove_prefix(last.size() - max_last_bytes);
+  while (last.ends_with('\n')) last.remove_suffix(1);
+  std::size_t begin = last.size();
+  for (int lines = 0; lines < max_last_lines && begin != std::string_view::npos; ++lines)
+    begin = begin == 0 ? std::string_view::npos : last.rfind('\n', begin - 1);
+  return std::string(begin == std::string_view::npos ? last : last.substr(begin + 1));
+}
+
+std::string LastLines::of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : 0;
+  const auto length = std::min<std::streamoff>(size, max_last_bytes);
+  std::string end(static_cast<std::size_t>(length), '\0');
+  if (!file.seekg(size - length).read(end.data(), length)) return "";
+  LastLines lines;
+  lines.add(end);
+  return lines.text();
+}
+
 TaggedStream::TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
-                           Unit unit)
-    : from_(std::move(from)), to_(to), tag_(std::move(tag)), unit_(unit) {
+                           Unit unit, std::shared_ptr<LastLines> last_lines)
+    : from_(std::move(from)),
+      to_(to),
+      tag_(std::move(tag)),
+      unit_(unit),
+      last_lines_(std::move(last_lines)) {
   ::fcntl(from_.get(), F_SETFL, O_NONBLOCK);
 }
 
@@ -155,6 +191,7 @@ bool TaggedStream::copy(bool all) {
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     if (bytes == 0) return false;
     const std::string_view text(buffer.data(), static_cast<std::size_t>(bytes));
+    if (last_lines_) last_lines_->add(text);
     if (unit_ == Unit::any) {
       write_all(to_, text);
       continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,19 @@ void flush_output();
 /// is not a loss.
 [[nodiscard]] bool has_lost_output();
 
+/// The last lines that a process has written to a stream, for messages.
+class LastLines {
+ public:
+  void add(std::string_view text);
+  /// At most 20 lines and 4096 bytes, without the last line break.
+  [[nodiscard]] std::string text() const;
+  /// The last lines of a file; "" if it cannot be read.
+  [[nodiscard]] static std::string of_file(const std::string& path);
+
+ private:
+  std::string text_{};
+};
+
 /// Copies one output stream of a process, so that lines of several processes do not mix.
 class TaggedStream {
  public:
@@ -31,7 +45,7 @@ class TaggedStream {
   /// `to`: kolorun's standard output or error. `any`: data is written immediately and without a
   /// tag.
   TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
-               Unit unit = Unit::line);
+               Unit unit = Unit::line, std::shared_ptr<LastLines> last_lines = {});
 
   [[nodiscard]] int descriptor() const { return from_.get(); }
   /// True while the reader of kolorun's output is too slow; then nothing is read from the process.
@@ -49,6 +63,7 @@ class TaggedStream {
   int to_;
   std::string tag_;
   Unit unit_;
+  std::shared_ptr<LastLines> last_lines_;
   std::string text_{};  // the last line, which is incomplete so far
 };
 

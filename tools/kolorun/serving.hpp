@@ -33,6 +33,8 @@ class Serving {
 
   /// True if the job is over, even if agents still have processes to end.
   [[nodiscard]] bool ended() const { return server_.ended(); }
+  /// True if processes were running then.
+  [[nodiscard]] bool ended_with_processes() const { return server_.ended_with_processes(); }
   /// Readable once `wait` would not block.
   [[nodiscard]] int descriptor() const { return done_.get(); }
   /// Waits until the agents have ended all processes, or do not respond.

@@ -180,9 +180,10 @@ void Hosts::start_more(Time now) {
 }
 
 void Hosts::launch(Link link, Start& start, std::int32_t rank, std::int32_t size) {
-  std::vector<ProcessId>& slots = agents_.at(link).slots;
+  Agent& agent = agents_.at(link);
+  std::vector<ProcessId>& slots = agent.slots;
   const auto slot = std::ranges::find(slots, ProcessId{0});
-  *slot = processes_.launch(link, rank).id;
+  *slot = processes_.launch(link, agent.hello.host, rank).id;
   start.launches.push_back({.process = *slot,
                             .rank = rank,
                             .size = size,

@@ -9,25 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "base/process_limits.hpp"
 #include "rendezvous/server/process_table.hpp"
 
 namespace kolo::internal::rendezvous {
-
-/// The exit status of a process that a signal has ended is this base plus the signal's number, as
-/// in shells.
-inline constexpr int signal_base = 128;
-/// The exit status of a process whose program cannot be run.
-inline constexpr int cannot_run = 127;
-/// Describes an exit status in words.
-[[nodiscard]] inline std::string describe_exit(int status) {
-  constexpr int max_signal = 64;
-  if (status > signal_base && status <= signal_base + max_signal)
-    return fmt::format("signal {} has ended it{}", status - signal_base,
-                       limit_behind_signal(status - signal_base));
-  if (status == 0) return "it has ended without leaving the session";
-  return fmt::format("it has ended with status {}", status);
-}
 
 class JobOutcome {
  public:
@@ -52,6 +36,17 @@ class JobOutcome {
     if (was_member) last_loss_id_ = process.id;
     any_lost_ = true;
   }
+  /// The session of a process of a job that is not elastic has failed by its own doing. It is the
+  /// first cause if it ends with an error and nothing was lost before.
+  void note_own_failure(const Process& process) {
+    if (first_loss_id_ == 0 && cause_id_ == 0) cause_id_ = process.id;
+  }
+  /// The process goes on with another session, or has ended without an error.
+  void forget_own_failure(const Process& process) {
+    if (cause_id_ == process.id) cause_id_ = 0;
+  }
+  /// The process whose session has failed before anything was lost; 0 if there is none.
+  [[nodiscard]] ProcessId cause() const { return cause_id_; }
   /// A process has exited after it had finished its part.
   void note_late_exit(int status) {
     if (late_status_ == 0) late_status_ = status;
@@ -78,7 +73,13 @@ class JobOutcome {
   /// None if `process` is not that process or has not exited.
   [[nodiscard]] std::optional<Finish> end_as(const Process& process) const {
     if (options_.elastic || process.id != first_loss_id_ || !process.exited) return std::nullopt;
-    return Finish{process.status == 0 ? 1 : process.status, process.reason};
+    return failure_of(process);
+  }
+  /// The end of a job because of this process, which has exited.
+  [[nodiscard]] static Finish failure_of(const Process& process) {
+    return {.status = process.status == 0 ? 1 : process.status,
+            .reason = process.reason,
+            .last_lines = process.last_lines};
   }
   /// The end of the job if no process can continue. Nothing while the job may go on.
   [[nodiscard]] std::optional<Finish> conclude(const ProcessTable& processes,
@@ -128,8 +129,9 @@ class JobOutcome {
   bool finished_ = false;
   Finish first_loss_{};          // the first loss: the exit status, if known then, and the reason
   ProcessId first_loss_id_ = 0;  // the first lost process of a job that is not elastic
-  ProcessId last_loss_id_ = 0;   // the last lost member; 0 if another has finished its part since
-  int late_status_ = 0;          // the first failure of a process after it had finished its part
+  ProcessId cause_id_ = 0;
+  ProcessId last_loss_id_ = 0;  // the last lost member; 0 if another has finished its part since
+  int late_status_ = 0;         // the first failure of a process after it had finished its part
 };
 
 }  // namespace kolo::internal::rendezvous

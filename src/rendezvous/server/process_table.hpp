@@ -12,9 +12,25 @@
 #include <utility>
 #include <vector>
 
+#include "base/process_limits.hpp"
 #include "rendezvous/server/server_interface.hpp"
 
 namespace kolo::internal::rendezvous {
+
+/// The exit status of a process that a signal has ended is this base plus the signal's number, as
+/// in shells.
+inline constexpr int signal_base = 128;
+/// The exit status of a process whose program cannot be run.
+inline constexpr int cannot_run = 127;
+/// Describes an exit status in words.
+[[nodiscard]] inline std::string describe_exit(int status) {
+  constexpr int max_signal = 64;
+  if (status > signal_base && status <= signal_base + max_signal)
+    return fmt::format("signal {} has ended it{}", status - signal_base,
+                       limit_behind_signal(status - signal_base));
+  if (status == 0) return "it has ended without leaving the session";
+  return fmt::format("it has ended with status {}", status);
+}
 
 enum class Stage : std::uint8_t {
   launched,  // the agent was told to start it
@@ -39,17 +55,37 @@ struct Process {
   std::uint64_t sequence = 0;  // the number of its next collective call
   bool completed = false;      // the other members no longer need it
   bool exited = false;
-  int status = 0;        // the exit status, once it has exited
-  std::string reason{};  // the reason of its loss
+  int status = 0;             // the exit status, once it has exited
+  std::string reason{};       // the reason of its loss
+  std::string detail{};       // what else its agent knows of its end
+  std::string own_failure{};  // why its session has failed, if that was its own doing
+  std::string last_lines{};   // the end of its standard error, once it has exited
+  std::string host{};         // where its agent runs
 
   [[nodiscard]] bool is_living_member() const {
     return stage == Stage::member || (stage == Stage::waiting && age > 0);
   }
-  /// Describes the process by its rank, process ID and host, for messages.
+  /// Describes the process by its rank, process ID and host, for messages. Before its first session
+  /// the rank is the intended one.
   [[nodiscard]] std::string name() const {
-    const std::string what = rank >= 0 ? fmt::format("rank {}", rank) : "a new process";
-    if (hello.pid == 0) return fmt::format("{} (number {})", what, id);
-    return fmt::format("{} (process {} on {})", what, hello.pid, hello.host);
+    const std::int32_t known = rank >= 0 ? rank : order < max_ranks ? order : -1;
+    const std::string what = known >= 0 ? fmt::format("rank {}", known) : "a new process";
+    // As a launcher's list names the host.
+    const std::string& where = host.empty() ? hello.host : host;
+    if (hello.pid == 0) return fmt::format("{} (number {} on {})", what, id, where);
+    return fmt::format("{} (process {} on {})", what, hello.pid, where);
+  }
+  /// Describes the exit, for messages.
+  [[nodiscard]] std::string describe_end() const {
+    return describe_exit(status) + (detail.empty() ? "" : ": " + detail);
+  }
+  void lose(const std::string& why) {
+    if (own_failure.empty()) {
+      reason = fmt::format("{} is lost: {}", name(), why);
+    } else {
+      reason = fmt::format("{} has failed: {}", name(), own_failure);
+      if (exited) reason += "; " + why;
+    }
   }
 };
 
@@ -76,10 +112,11 @@ class ProcessTable {
   [[nodiscard]] const std::set<ProcessId>& newcomers() const { return newcomers_; }
 
   /// Adds a process that this agent is to start. `rank`: -1 after the first generation.
-  Process& launch(Link agent, std::int32_t rank) {
+  Process& launch(Link agent, const std::string& host, std::int32_t rank) {
     Process& process = processes_[++last_id_];
     process.id = last_id_;
     process.agent = agent;
+    process.host = host;
     if (rank >= 0) process.order = rank;
     return process;
   }

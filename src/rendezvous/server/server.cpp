@@ -119,6 +119,9 @@ void Server::on_exit(Link link, Agent& agent, const Exited& exited, Time now) {
   std::ranges::replace(agent.slots, process->id, ProcessId{0});
   process->exited = true;
   process->status = exited.status;
+  process->detail = exited.detail;
+  process->last_lines = exited.last_lines;
+  is_ended_by_signal_ |= exited.by_signal;
   processes_.mark_dirty();
   // The last messages of the process may still be under way until its connection closes.
   if (process->link && process->stage != Stage::left)
@@ -135,14 +138,15 @@ void Server::judge_exit(Process& process, Time now) {
     processes_.move(process, Stage::left);
     outcome_.note_end_without_session();
   } else if (process.stage == Stage::lost) {
-    process.reason += "; " + describe_exit(process.status);
+    process.reason += "; " + process.describe_end();
   } else {
-    lose(process, describe_exit(process.status), Fault::own, now);
+    lose(process, process.describe_end(), Fault::own, now);
   }
-  if (const auto end = outcome_.end_as(process)) finish(*end);
+  finish_if_ended_by(process, now);
 }
 
 void Server::remove_agent(Agent& agent, const std::string& reason) {
+  if (stopping_ != 0) return;
   if (std::exchange(agent.removing, true)) return;
   actions_.note(LogLevel::info,
                 fmt::format("host {} is to be removed: {}", agent.hello.host, reason));
@@ -189,11 +193,20 @@ void Server::on_signal(int number, Time now) {
   for (const auto& [link, agent] : hosts_.agents()) actions_.send(link, Signal{number});
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP;
   is_ended_by_signal_ |= ends;
+  passed_signals_.insert(number);
   if (number == SIGTERM && stopping_ == 0 && processes_.any_running())
-    stopping_ = number;
+    begin_stopping(number);
   else if (ends)
     finish({signal_base + number, ""});
   settle(now);
+}
+
+/// From now on the job ends as its processes do. No host leaves before the others: a scheduler may
+/// have signalled all of them.
+void Server::begin_stopping(int number) {
+  stopping_ = number;
+  for (const auto& [link, agent] : hosts_.agents()) hosts_.find(link)->removing = false;
+  generation_.forget_announcement();
 }
 
 // ---- processes ----
@@ -208,6 +221,8 @@ void Server::handle(Process& process, const Message& message, Time now) {
       generation_.note_begun();
   } else if (const auto* completed = std::get_if<Completed>(&message)) {
     on(process, *completed, now);
+  } else if (const auto* own = std::get_if<SessionFailed>(&message)) {
+    on(process, *own);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     on(process, *leave, now);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
@@ -230,6 +245,8 @@ void Server::on(Process& process, const Join& join, Time now) {
                 Fault::own, now);
   processes_.move(process, Stage::waiting);
   process.completed = false;
+  process.own_failure.clear();
+  outcome_.forget_own_failure(process);
   process.commit = join.commit;
   process.joined = now;
   if (!is_member) return;
@@ -254,8 +271,15 @@ void Server::on(Process& process, const Completed& completed, Time now) {
   if (generation_.is_meeting()) meet(now);
 }
 
+void Server::on(Process& process, const SessionFailed& failed) {
+  if (options_.elastic || process.stage != Stage::member || !process.own_failure.empty()) return;
+  process.own_failure = failed.reason;
+  outcome_.note_own_failure(process);
+}
+
 void Server::on(Process& process, const Leave& /*leave*/, Time now) {
   const bool was_member = process.is_living_member();
+  outcome_.forget_own_failure(process);
   processes_.move(process, Stage::left);
   if (!was_member) return;
   outcome_.note_departure();

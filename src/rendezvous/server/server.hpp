@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,11 +72,13 @@ class Server {
   void on_exit(Link link, Agent& agent, const Exited& exited, Time now);
   void judge_exit(Process& process, Time now);
   void remove_agent(Agent& agent, const std::string& reason);
+  void begin_stopping(int number);
   void lose_agent(Link link, const std::string& reason, Time now);
   void handle(Process& process, const Message& message, Time now);
   void on(Process& process, const Join& join, Time now);
   void on(Process& process, const Contribution& part, Time now);
   void on(Process& process, const Completed& completed, Time now);
+  void on(Process& process, const SessionFailed& failed);
   void on(Process& process, const Leave& leave, Time now);
   void on(Process& process, const FailureReport& report, Time now);
 
@@ -94,6 +97,7 @@ class Server {
   [[nodiscard]] std::optional<Time> announcement_time() const;
   void conclude();
   void finish(Finish finish);
+  void finish_if_ended_by(Process& process, Time now);
   [[nodiscard]] bool restarts_after(int status) const;
 
   ServerOptions options_;
@@ -104,8 +108,13 @@ class Server {
   Generation generation_{options_, processes_, hosts_, actions_};
   StallJudge stalls_{};
   JobOutcome outcome_{options_};
+  /// The end of the job, which waits until the process that has failed before has ended too.
+  std::optional<Finish> end_after_cause_{};
+  Time cause_deadline_{};
   int stopping_ = 0;  // SIGTERM once it has come
   bool is_ended_by_signal_ = false;
+  bool has_started_late_ = false;  // too few processes have come in time
+  std::set<int> passed_signals_{};
   Time last_time_{};
 };
 

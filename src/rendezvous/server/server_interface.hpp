@@ -32,6 +32,7 @@ struct ServerOptions {
   Time start_timeout = std::chrono::seconds(600);       // from the start to the first generation
   Time elastic_timeout = std::chrono::seconds(600);     // from a loss to the next generation
   Time collective_timeout = std::chrono::seconds(600);  // from a call's first rank to its last
+  Time end_timeout = std::chrono::seconds(15);          // from the job's end to that of its agents
   Time lease = std::chrono::seconds(10);        // an agent that is silent for this long is lost
   Time growth_delay = std::chrono::seconds(1);  // newcomers within this time join together
   Time min_cooldown = std::chrono::seconds(10);
@@ -67,7 +68,9 @@ struct Note {
 struct Finish {
   int status;
   std::string reason;
-  bool restarts = false;  // the job is to start again, with a new server
+  bool restarts = false;     // the job is to start again, with a new server
+  std::string last_lines{};  // what the process that has failed first wrote to standard error
+  bool has_processes = false;  // some are running, and must be ended
 };
 using Action = std::variant<Send, Authenticate, Close, Note, Finish>;
 

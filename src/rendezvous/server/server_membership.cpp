@@ -12,14 +12,19 @@
 #include "rendezvous/server/server.hpp"
 
 namespace kolo::internal::rendezvous {
+namespace {
+
+constexpr std::chrono::seconds patience_with_cause{2};
+
+}  // namespace
 
 // ---- losses ----
 
 void Server::lose(Process& process, const std::string& reason, Fault fault, Time now) {
   if (process.stage == Stage::lost || process.stage == Stage::left) return;
   const bool was_member = process.is_living_member();
-  const std::string text = fmt::format("{} is lost: {}", process.name(), reason);
-  process.reason = text;
+  process.lose(reason);
+  const std::string text = process.reason;
   processes_.move(process, Stage::lost);
   outcome_.note_loss(process, was_member);
   if (was_member) generation_.note_lost();
@@ -36,7 +41,23 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   processes_.end_awaiting_close(process);
   if (options_.elastic) return;
   if (!process.agent) finish({1, text});
-  if (const auto end = outcome_.end_as(process)) finish(*end);
+  finish_if_ended_by(process, now);
+}
+
+/// Ends a job that is not elastic if this process was the first to be lost and has exited. If
+/// another one has failed before, which the others have noticed, it gets time to exit too: its
+/// status and message are those of the job.
+void Server::finish_if_ended_by(Process& process, Time now) {
+  const Process* const cause = processes_.find(outcome_.cause());
+  if (end_after_cause_) {
+    if (&process == cause && process.exited) finish(JobOutcome::failure_of(process));
+    return;
+  }
+  const std::optional<Finish> end = outcome_.end_as(process);
+  if (!end) return;
+  if (cause == nullptr || cause == &process || !cause->agent || cause->exited) return finish(*end);
+  end_after_cause_ = end;
+  cause_deadline_ = now + patience_with_cause;
 }
 
 /// Declares lost all ranks that have kept the others waiting for too long.
@@ -75,6 +96,12 @@ void Server::on_time(Time now) {
     for (const ProcessId id : processes_.take_overdue(now))
       if (Process* const process = processes_.find(id)) judge_exit(*process, now);
     end_late(now);
+    if (end_after_cause_ && now >= cause_deadline_) {
+      if (const Process* const cause = processes_.find(outcome_.cause()))
+        end_after_cause_->reason +=
+            fmt::format(". Before that, {} failed: {}", cause->name(), cause->own_failure);
+      finish(*end_after_cause_);
+    }
   }
   settle(now);
 }
@@ -91,6 +118,7 @@ std::optional<Time> Server::next_time() const {
   consider(generation_.next_time());
   if (generation() == 0) consider(start_deadline());
   consider(stalls_.judged_at());
+  if (end_after_cause_) consider(cause_deadline_);
   consider(announcement_time());
   return next;
 }
@@ -145,6 +173,7 @@ bool Server::first_generation_is_due(Time now) {
   }
   if (now < start_deadline()) return false;
   if (is_enough) return true;
+  has_started_late_ = true;
   finish(
       {1, fmt::format(
               "only {} of {} processes joined within {} s", waiting, options_.np,
@@ -232,6 +261,7 @@ void Server::finish(Finish finish) {
   if (stopping_ != 0 && finish.status == signal_base + SIGKILL)
     finish.status = signal_base + stopping_;
   finish.restarts = restarts_after(finish.status);
+  finish.has_processes = processes_.any_running();
   outcome_.note_finished();
   generation_.stop();
   // Tell the caller before the agents: it watches them, and must know that the job is over before
@@ -241,9 +271,12 @@ void Server::finish(Finish finish) {
       std::make_shared<const Message>(End{finish.status, finish.reason, finish.restarts}));
 }
 
-/// True if the job is to start again: not if its program cannot be run, which would only repeat.
+/// True if the job is to start again. Not if its program cannot be run or hosts were missing: that
+/// would only repeat.
 bool Server::restarts_after(int status) const {
-  return status != 0 && status != cannot_run && !options_.elastic && !is_ended_by_signal_ &&
+  const bool is_failure = status != 0 && status != cannot_run && !has_started_late_;
+  const bool is_by_signal = is_ended_by_signal_ || passed_signals_.contains(status - signal_base);
+  return is_failure && !is_by_signal && !options_.elastic &&
          options_.restarts < options_.max_restarts;
 }
 

@@ -25,9 +25,6 @@ using namespace std::chrono_literals;
 
 // The socket of a closing connection stays open for this time, so that its last message can arrive.
 constexpr Time patience_to_close = 5s;
-// After the end of the job, agents have this time to end their processes and close their
-// connections.
-constexpr Time patience_to_end = 15s;
 // A limit per pass, so that existing connections are served before more are accepted.
 constexpr int max_accepts = 64;
 constexpr std::size_t max_events = 256;  // per pass
@@ -69,6 +66,7 @@ std::ptrdiff_t affordable_leaving(const ServerOptions& options) {
 TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
                      std::function<void(LogLevel, const std::string&)> write_note)
     : silence_(options.lease),
+      end_timeout_(options.end_timeout),
       max_leaving_(affordable_leaving(options)),
       server_(affordable(options), random_number),
       write_note_(std::move(write_note)),
@@ -279,9 +277,10 @@ void TcpServer::carry_out() {
     } else if (const auto* note = std::get_if<Note>(&action)) {
       write_note_(note->level, note->text);
     } else if (const auto* finish = std::get_if<Finish>(&action)) {
-      end_ = JobEnd{finish->status, finish->reason, finish->restarts};
+      end_ = JobEnd{finish->status, finish->reason, finish->restarts, finish->last_lines};
+      has_processes_ = finish->has_processes;
       ended_ = true;
-      end_at_ = now() + patience_to_end;
+      end_at_ = now() + end_timeout_;
     }
   }
 }

@@ -27,7 +27,8 @@ namespace kolo::internal::rendezvous {
 struct JobEnd {
   int status = 0;
   std::string reason{};
-  bool restarts = false;  // the job is to start again
+  bool restarts = false;     // the job is to start again
+  std::string last_lines{};  // what the process that has failed first wrote to standard error
 };
 
 /// One thread constructs and runs the server. Any thread may call `stop`, `port`, `call` and
@@ -48,6 +49,8 @@ class TcpServer {
   void call(std::function<void(Server&, Time)> what);
   /// True if the job is over. Agents may still be ending processes.
   [[nodiscard]] bool ended() const { return ended_; }
+  /// True if processes were running when the job ended.
+  [[nodiscard]] bool ended_with_processes() const { return has_processes_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -86,6 +89,7 @@ class TcpServer {
   Clock::time_point looked_ = begin_;  // when `now` last read the clock
   Time stopped_for_{};                 // the time for which this process or its host was stopped
   Time silence_;
+  Time end_timeout_;
   // The most closing connections of strangers. Beyond it, the oldest are closed at once, so that
   // strangers cannot exhaust the descriptors, which may be those of rank 0.
   std::ptrdiff_t max_leaving_;
@@ -109,6 +113,7 @@ class TcpServer {
   std::vector<Link> due_{};      // those to serve in the next pass, whatever happens
   std::vector<Link> closing_{};  // oldest first
   std::optional<JobEnd> end_{};
+  std::atomic<bool> has_processes_ = false;
   std::atomic<bool> ended_ = false;
   Time end_at_{};
   bool accepts_ = true;

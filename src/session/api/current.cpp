@@ -102,8 +102,10 @@ constexpr std::chrono::seconds time_for_others_to_leave{2};
 void leave_from_another_thread(const std::string& reason) {
   try {
     std::packaged_task<void()> leave([reason] {
-      if (const std::shared_ptr<Engine> engine = find_engine())
+      if (const std::shared_ptr<Engine> engine = find_engine()) {
+        if (!engine->has_missed_ranks()) this_job().membership.report_own_failure(reason);
         engine->leave_now(reason, time_to_tell);
+      }
     });
     const std::future<void> done = leave.get_future();
     std::thread(std::move(leave)).detach();
@@ -130,6 +132,7 @@ void on_exit(int status, void* /*unused*/) {
     if (engine->has_this_thread()) return;
     if (status != 0) {
       reason += fmt::format(" with status {}", status);
+      if (!engine->has_missed_ranks()) this_job().membership.report_own_failure(reason);
       if (!engine->leave_or_give_up(reason, time_for_others_to_leave))
         this_job().mpi.abort_at_exit(/*for_good=*/false);
     }
@@ -305,6 +308,7 @@ void end_session(bool clean, const std::string& reason) {
   const std::lock_guard ending_lock(current.ending);
   std::shared_ptr<Engine> ended = find_engine();
   if (!ended) return;
+  if (!clean && !ended->has_missed_ranks()) job.membership.report_own_failure(reason);
   ended->shut_down(clean, told_to_others(clean, reason));
   if (job.kind == JobKind::served) {
     if (clean && !ended->failed()) job.membership.end_generation();

@@ -4,16 +4,21 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/key.hpp"
 #include "base/log.hpp"
 #include "kolo/collectives.hpp"
 #include "session/api/current.hpp"
@@ -30,6 +35,8 @@ struct Handlers {
   std::atomic<int> signal{0};      // the last signal, for the log
   pid_t process = 0;               // the process that has installed the handlers
   pid_t parent = 0;
+  int death_signal = 0;  // which the kernel sends if the parent dies; 0: none
+  std::array<std::atomic<bool>, NSIG> counts{};  // in this session
   std::array<bool, NSIG> installed{};
   std::array<struct sigaction, NSIG> before{};
 };
@@ -40,14 +47,18 @@ void on_signal(int signal, siginfo_t* info, void* context) {
   const struct sigaction& before = handlers.before[static_cast<std::size_t>(signal)];
   // A forked child has no training loop. If the launcher has died, it cannot end this process
   // later, so a rank that hangs would remain for ever.
-  const bool launcher_died = info->si_pid == handlers.parent && ::getppid() != handlers.parent;
+  const bool launcher_died = signal == handlers.death_signal && info->si_pid == handlers.parent &&
+                             ::getppid() != handlers.parent;
+  const bool counts = handlers.counts[static_cast<std::size_t>(signal)];
   if (::getpid() != handlers.process || launcher_died) {
     ::sigaction(signal, &before, nullptr);
     ::raise(signal);
     return;
   }
-  handlers.signal.store(signal, std::memory_order_relaxed);
-  handlers.stops.store(true, std::memory_order_relaxed);
+  if (counts) {
+    handlers.signal.store(signal, std::memory_order_relaxed);
+    handlers.stops.store(true, std::memory_order_relaxed);
+  }
   if ((before.sa_flags & SA_SIGINFO) != 0)
     before.sa_sigaction(signal, info, context);
   else if (before.sa_handler != SIG_DFL)
@@ -62,18 +73,31 @@ void install_handler(int signal) {
   if (handlers.before[at].sa_handler == SIG_IGN) return;
   struct sigaction mine {};
   mine.sa_sigaction = on_signal;
-  mine.sa_flags = SA_SIGINFO | SA_RESTART;
-  sigemptyset(&mine.sa_mask);
+  mine.sa_flags = SA_SIGINFO | SA_RESTART | (handlers.before[at].sa_flags & SA_ONSTACK);
+  mine.sa_mask = handlers.before[at].sa_mask;
   ::sigaction(signal, &mine, nullptr);
+}
+
+/// After a session in which the signal counted. A handler that was installed later may still call
+/// Kolo's, which then only calls the one before.
+void remove_handler(int signal) {
+  const auto at = static_cast<std::size_t>(signal);
+  if (!handlers.installed[at]) return;
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_signal) return;
+  ::sigaction(signal, &handlers.before[at], nullptr);
+  handlers.installed[at] = false;
 }
 
 /// The agreement of the ranks.
 class Agreement {
  public:
   bool reached() {
+    // The engine is released before anything is waited for.
+    const auto signals = signals_of(*session::current_engine("kolo::stop_requested"));
     const std::lock_guard lock(mutex_);
-    const Settings& settings = session::current_engine("kolo::stop_requested")->settings();
-    install_handlers(settings);
+    install_handlers(signals);
     begin_epoch();
     if (agreed_) return true;
     take_answer();
@@ -82,13 +106,26 @@ class Agreement {
   }
 
  private:
-  static void install_handlers(const Settings& settings) {
+  static std::vector<int> signals_of(const session::Engine& engine) {
+    std::vector<int> signals = engine.settings().stop_signals;
+    std::erase(signals, engine.settings().flight_recorder_signal);
+    return signals;
+  }
+
+  static void install_handlers(const std::vector<int>& signals) {
     if (handlers.process == 0) {
       handlers.process = ::getpid();
       handlers.parent = ::getppid();
+      ::prctl(PR_GET_PDEATHSIG, &handlers.death_signal);
     }
-    for (const int signal : settings.stop_signals)
-      if (signal != settings.flight_recorder_signal) install_handler(signal);
+    for (int signal = 1; signal < NSIG; ++signal) {
+      const bool counts = std::ranges::find(signals, signal) != signals.end();
+      handlers.counts[static_cast<std::size_t>(signal)] = counts;
+      if (counts)
+        install_handler(signal);
+      else
+        remove_handler(signal);
+    }
   }
 
   /// In a new session, and after a join, the ranks may have made different numbers of calls, so
@@ -109,7 +146,7 @@ class Agreement {
     const int signal = handlers.signal.exchange(0, std::memory_order_relaxed);
     if (signal != 0) log(LogLevel::info, fmt::format("signal {}: all ranks are to stop", signal));
     flag_ = {std::uint8_t{stops}};
-    answer_ = allreduce_async(flag_, {.name = "kolo.stop_requested", .op = ReduceOp::max});
+    answer_ = allreduce_async(flag_, {.name = std::string(stop_operation), .op = ReduceOp::max});
   }
 
   /// An error, such as that another rank has ended its session, belongs to the next call. There may

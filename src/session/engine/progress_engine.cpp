@@ -316,6 +316,8 @@ void ProgressEngine::record_faults(const negotiation::Actions& actions) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;
     if (!recorder_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
       continue;
+    // At the end of a training, the other rank is done, and so is this one.
+    if (!stalled && work_[fail.ticket]->key().name == stop_operation) continue;
     recorder_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
                     fail.failure.message, work_.pending(), clock_.real());
   }

@@ -210,6 +210,16 @@ void JobMembership::fail(const std::string& reason) noexcept {
   }
 }
 
+void JobMembership::report_own_failure(const std::string& reason) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (by_kolorun_ && !connection_->is_elastic() && !connection_->is_closed())
+      connection_->report_own_failure(reason);
+  } catch (const std::exception&) {
+    // Only a message is poorer.
+  }
+}
+
 void JobMembership::leave(int status) noexcept {
   try {
     const std::lock_guard lock(mutex_);

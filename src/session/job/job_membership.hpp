@@ -74,6 +74,9 @@ class JobMembership {
 
   /// Tells the server that this process has failed and takes no further part.
   void fail(const std::string& reason) noexcept;
+  /// Tells kolorun that the session of this process ends because of an error of its own, so that
+  /// it can name the first cause if the job fails. Call it before other ranks learn of the end.
+  void report_own_failure(const std::string& reason) noexcept;
   /// Called at the end of the process. A status other than 0 counts as a failure, which also ends a
   /// job of kolorun.
   void leave(int status) noexcept;
