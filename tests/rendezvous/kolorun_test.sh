@@ -213,6 +213,7 @@ orderly() {
   ends "$1" "$job" "$2" orderly.log
 }
 orderly "in good order" 0 'touch go_on'
+orderly "SIGTERM twice at once" 0 'kill -TERM "$job"; touch go_on'
 orderly "a second signal" 129 'kill -HUP "$job"'
 orderly "a second SIGTERM" 143 'sleep 1.1; kill -TERM "$job"' # sooner it would count as the same
 orderly "a rank that fails" 3 'echo 3 >fail.1; touch go_on'

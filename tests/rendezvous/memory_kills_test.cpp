@@ -41,7 +41,8 @@ TEST_F(MemoryKillsTest, Version2) {
 
 TEST_F(MemoryKillsTest, Version1) {
   write("self", "9:cpu,cpuacct:/a\n4:memory:/docker/1234\n1:name=systemd:/b\n0::/\n");
-  write("fs/memory/docker/1234/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n");
+  write("fs/memory/docker/1234/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n");
   write("fs/memory/docker/1234/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(make().count(), 7);
   EXPECT_EQ(make().limit(), "");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's part in a job of kolorun: signals, hosts that go and return, and processes that
-// join, complete or fail.
-#include "rendezvous/server/server.hpp"
-
+// The server's part in a job of kolorun: hosts that go and return, and processes that join,
+// complete or fail.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +12,7 @@
 #include <vector>
 
 #include "rendezvous/server/connections.hpp"
-#include "shake_hands.hpp"
+#include "server_fixture.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -23,130 +21,6 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-ServerOptions options_of(bool elastic) {
-  ServerOptions options{.version = "1", .np = 2, .elastic = elastic};
-  options.min_np = 1;
-  options.max_np = 2;
-  options.min_cooldown = 1s;
-  return options;
-}
-
-/// A server with agents "a" and "b" of one slot each, whose processes are 1 and 2.
-class ServerTest : public testing::Test {
- protected:
-  void begin(bool elastic, int reset_limit = -1) {
-    ServerOptions options = options_of(elastic);
-    options.reset_limit = reset_limit;
-    server_.emplace(options, [] { return std::uint64_t{4}; });
-    add_agent(1, "a", 11);
-    add_agent(2, "b", 12);
-  }
-
-  void add_agent(Link link, const std::string& host, ProcessId number) {
-    server_->on_open(link, host, now_);
-    shake_hands(*server_, link,
-                Hello{.role = Role::agent,
-                      .process = number,
-                      .host = host,
-                      .wanted_rank = static_cast<std::int32_t>(link),
-                      .slots = 1,
-                      .version = "1"},
-                now_);
-  }
-
-  void add_process(Link link, ProcessId process) {
-    server_->on_open(link, "here", now_);
-    shake_hands(*server_, link, Hello{.process = process, .version = "1"}, now_);
-    server_->on_message(link, Join{}, now_);
-  }
-
-  /// The messages of a kind that went out, as the connections that they went to.
-  template <typename Kind>
-  std::vector<Link> receivers_of(const std::vector<Action>& actions) {
-    std::vector<Link> links;
-    for (const Action& action : actions)
-      if (const auto* send = std::get_if<Send>(&action);
-          send != nullptr && std::holds_alternative<Kind>(*send->message))
-        links.push_back(send->link);
-    return links;
-  }
-
-  std::optional<Server> server_;
-  Time now_{};
-};
-
-const Finish* find_finish(const std::vector<Action>& actions) {
-  for (const Action& action : actions)
-    if (const auto* finish = std::get_if<Finish>(&action)) return finish;
-  return nullptr;
-}
-
-/// Its status and reason; none while it goes on.
-std::string end_of(Server& server) {
-  const std::vector<Action> actions = server.take();
-  const Finish* const finish = find_finish(actions);
-  return finish == nullptr ? "" : fmt::format("{}: {}", finish->status, finish->reason);
-}
-
-TEST_F(ServerTest, ASignalThatEndsProgramsEndsTheJobOnAllHosts) {
-  begin(false);
-  static_cast<void>(server_->take());
-  server_->on_signal(SIGUSR1, now_);
-  EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
-  EXPECT_FALSE(server_->finished());
-  server_->on_signal(SIGINT, now_);
-  const std::vector<Action> actions = server_->take();
-  EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
-  EXPECT_THAT(receivers_of<End>(actions), ElementsAre(1, 2));
-  ASSERT_TRUE(server_->finished());
-  // Agents that are slow get a second one.
-  server_->on_signal(SIGINT, now_);
-  EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
-}
-
-TEST_F(ServerTest, AfterSigtermTheJobEndsAsItsProcessesDo) {
-  const auto exit = [&](ProcessId process, int status) {
-    if (status == 0) server_->on_message(process + 2, Leave{}, now_);
-    server_->on_message(process, Exited{process, status}, now_);
-    server_->on_close(process + 2, "it has ended", now_);
-  };
-  // The status of both processes, and the end of the job.
-  const std::vector<std::pair<int, std::string>> cases{
-      {0, "0: "}, {143, "143: "}, {137, "143: .*signal 9 has ended it"}, {3, "3: .*status 3"}};
-  for (const bool elastic : {false, true}) {
-    for (const auto& [status, end] : cases) {
-      SCOPED_TRACE(fmt::format("elastic {}, status {}", elastic, status));
-      begin(elastic);
-      add_process(3, 1);
-      add_process(4, 2);
-      static_cast<void>(server_->take());
-      server_->on_signal(SIGTERM, now_);
-      std::vector<Action> actions = server_->take();
-      EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
-      EXPECT_THAT(receivers_of<End>(actions), IsEmpty());
-      exit(1, status);
-      actions = server_->take();
-      if (!server_->finished()) {
-        now_ += 60s;  // longer than the cooldown of the host
-        for (const Link agent : {Link{1}, Link{2}}) server_->on_message(agent, Keepalive{}, now_);
-        server_->on_time(now_);
-        for (Action& action : server_->take()) actions.push_back(std::move(action));
-        EXPECT_THAT(receivers_of<Start>(actions), IsEmpty()) << "a process is replaced";
-        exit(2, status);
-        for (Action& action : server_->take()) actions.push_back(std::move(action));
-      }
-      ASSERT_TRUE(server_->finished());
-      const auto* finish = find_finish(actions);
-      ASSERT_NE(finish, nullptr);
-      const std::string text = fmt::format("{}: {}", finish->status, finish->reason);
-      // An elastic job has no first failure.
-      EXPECT_THAT(text, testing::MatchesRegex(elastic && status != 143 && status != 0
-                                                  ? end.substr(0, end.find(' ')) + " .*"
-                                                  : end));
-    }
-  }
-}
 
 TEST_F(ServerTest, ASecondSigtermEndsTheJobAtOnce) {
   begin(false);

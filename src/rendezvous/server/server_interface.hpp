@@ -68,8 +68,8 @@ struct Note {
 struct Finish {
   int status;
   std::string reason;
-  bool restarts = false;     // the job is to start again, with a new server
-  std::string last_lines{};  // what the process that has failed first wrote to standard error
+  bool restarts = false;       // the job is to start again, with a new server
+  std::string last_lines{};    // what the process that has failed first wrote to standard error
   bool has_processes = false;  // some are running, and must be ended
 };
 using Action = std::variant<Send, Authenticate, Close, Note, Finish>;

@@ -43,14 +43,23 @@ struct Handlers {
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 constinit Handlers handlers;
 
+void on_signal(int signal, siginfo_t* info, void* context);
+
+bool is_installed(int signal) {
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  return (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_signal;
+}
+
 void on_signal(int signal, siginfo_t* info, void* context) {
   const struct sigaction& before = handlers.before[static_cast<std::size_t>(signal)];
   // A forked child has no training loop. If the launcher has died, it cannot end this process
   // later, so a rank that hangs would remain for ever.
   const bool launcher_died = signal == handlers.death_signal && info->si_pid == handlers.parent &&
                              ::getppid() != handlers.parent;
+  // In this session it may not count, and the recorder's handler may have kept this one in place.
   const bool counts = handlers.counts[static_cast<std::size_t>(signal)];
-  if (::getpid() != handlers.process || launcher_died) {
+  if (::getpid() != handlers.process || launcher_died || (!counts && is_installed(signal))) {
     ::sigaction(signal, &before, nullptr);
     ::raise(signal);
     return;
@@ -82,10 +91,7 @@ void install_handler(int signal) {
 /// Kolo's, which then only calls the one before.
 void remove_handler(int signal) {
   const auto at = static_cast<std::size_t>(signal);
-  if (!handlers.installed[at]) return;
-  struct sigaction now {};
-  ::sigaction(signal, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_signal) return;
+  if (!handlers.installed[at] || !is_installed(signal)) return;
   ::sigaction(signal, &handlers.before[at], nullptr);
   handlers.installed[at] = false;
 }

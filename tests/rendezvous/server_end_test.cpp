@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a job of kolorun ends: by signals, and by the process that has failed first.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server_fixture.hpp"
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST_F(ServerTest, ASignalThatEndsProgramsEndsTheJobOnAllHosts) {
+  begin(false);
+  static_cast<void>(server_->take());
+  server_->on_signal(SIGUSR1, now_);
+  EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
+  EXPECT_FALSE(server_->finished());
+  server_->on_signal(SIGINT, now_);
+  const std::vector<Action> actions = server_->take();
+  EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
+  EXPECT_THAT(receivers_of<End>(actions), ElementsAre(1, 2));
+  ASSERT_TRUE(server_->finished());
+  // Agents that are slow get a second one.
+  server_->on_signal(SIGINT, now_);
+  EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
+}
+
+TEST_F(ServerTest, AfterSigtermTheJobEndsAsItsProcessesDo) {
+  const auto exit = [&](ProcessId process, int status) {
+    if (status == 0) server_->on_message(process + 2, Leave{}, now_);
+    server_->on_message(process, Exited{process, status}, now_);
+    server_->on_close(process + 2, "it has ended", now_);
+  };
+  // The status of both processes, and the end of the job.
+  const std::vector<std::pair<int, std::string>> cases{
+      {0, "0: "}, {143, "143: "}, {137, "143: .*signal 9 has ended it"}, {3, "3: .*status 3"}};
+  for (const bool elastic : {false, true}) {
+    for (const auto& [status, end] : cases) {
+      SCOPED_TRACE(fmt::format("elastic {}, status {}", elastic, status));
+      begin(elastic);
+      add_process(3, 1);
+      add_process(4, 2);
+      static_cast<void>(server_->take());
+      server_->on_signal(SIGTERM, now_);
+      std::vector<Action> actions = server_->take();
+      EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
+      EXPECT_THAT(receivers_of<End>(actions), IsEmpty());
+      exit(1, status);
+      actions = server_->take();
+      if (!server_->finished()) {
+        now_ += 60s;  // longer than the cooldown of the host
+        for (const Link agent : {Link{1}, Link{2}}) server_->on_message(agent, Keepalive{}, now_);
+        server_->on_time(now_);
+        for (Action& action : server_->take()) actions.push_back(std::move(action));
+        EXPECT_THAT(receivers_of<Start>(actions), IsEmpty()) << "a process is replaced";
+        exit(2, status);
+        for (Action& action : server_->take()) actions.push_back(std::move(action));
+      }
+      ASSERT_TRUE(server_->finished());
+      const auto* finish = find_finish(actions);
+      ASSERT_NE(finish, nullptr);
+      const std::string text = fmt::format("{}: {}", finish->status, finish->reason);
+      // An elastic job has no first failure.
+      EXPECT_THAT(text, testing::MatchesRegex(elastic && status != 143 && status != 0
+                                                  ? end.substr(0, end.find(' ')) + " .*"
+                                                  : end));
+    }
+  }
+}
+
+/// A job of two processes, in which the session of the second one has failed by itself.
+class FirstCauseTest : public ServerTest {
+ protected:
+  FirstCauseTest() {
+    begin(false);
+    add_process(3, 1);
+    add_process(4, 2);
+    server_->on_message(4, SessionFailed{"it has thrown"}, now_);
+    server_->on_message(3, SessionFailed{"it has noticed"}, now_);
+    static_cast<void>(server_->take());
+  }
+  void exit(ProcessId process, int status) {
+    server_->on_close(process + 2, "it has ended", now_);
+    server_->on_message(
+        process, Exited{.process = process, .status = status, .last_lines = "its lines"}, now_);
+  }
+};
+
+TEST_F(FirstCauseTest, TheCauseIsNamedAlthoughAnotherEndsBefore) {
+  exit(1, 1);
+  EXPECT_FALSE(server_->finished());
+  exit(2, 3);
+  const std::vector<Action> actions = server_->take();
+  const Finish* const finish = find_finish(actions);
+  ASSERT_NE(finish, nullptr);
+  EXPECT_EQ(finish->status, 3);
+  EXPECT_EQ(finish->last_lines, "its lines");
+  EXPECT_THAT(finish->reason, ContainsRegex("^rank 1 .*has failed: it has thrown.*status 3$"));
+}
+
+TEST_F(FirstCauseTest, TheCauseMayTakeTooLong) {
+  exit(1, 1);
+  now_ += 3s;
+  for (const Link agent : {Link{1}, Link{2}}) server_->on_message(agent, Keepalive{}, now_);
+  EXPECT_LE(server_->next_time().value_or(1h), now_);
+  server_->on_time(now_);
+  EXPECT_THAT(end_of(*server_),
+              ContainsRegex("^1: rank 0 .*status 1. Before that, rank 1 .*failed: "
+                            "it has thrown$"));
+}
+
+TEST_F(FirstCauseTest, OneThatRecoversIsNone) {
+  server_->on_message(4, Leave{}, now_);
+  exit(2, 0);
+  exit(1, 5);
+  EXPECT_THAT(end_of(*server_), ContainsRegex("^5: rank 0 .*has failed: it has noticed; .*5$"));
+}
+
+TEST_F(FirstCauseTest, AnotherSessionForgetsIt) {
+  server_->on_message(4, Join{.generation = 1}, now_);
+  exit(1, 5);
+  EXPECT_THAT(end_of(*server_), ContainsRegex("^5: rank 0 "));
+}
+
+TEST_F(ServerTest, AJobStartsAgainUnlessItIsToEnd) {
+  struct Case {
+    int status;
+    int signal;  // 0: none
+    bool by_signal;
+    bool restarts;
+  };
+  for (const Case& each : std::vector<Case>{{3, 0, false, true},
+                                            {139, 0, false, true},
+                                            {143, 0, false, true},  // somebody has ended a rank
+                                            {143, 0, true, false},
+                                            {127, 0, false, false},
+                                            {138, SIGUSR1, false, false},
+                                            {3, SIGUSR1, false, true},
+                                            {3, SIGTERM, false, false}}) {
+    SCOPED_TRACE(fmt::format("status {}, signal {}, by signal {}", each.status, each.signal,
+                             each.by_signal));
+    ServerOptions options = options_of(false);
+    options.max_restarts = 1;
+    for (options.restarts = 0; options.restarts < 2; ++options.restarts) {
+      server_.emplace(options, [] { return std::uint64_t{4}; });
+      add_agent(1, "a", 11);
+      add_agent(2, "b", 12);
+      add_process(3, 1);
+      add_process(4, 2);
+      if (each.signal != 0) server_->on_signal(each.signal, now_);
+      server_->on_close(3, "it has ended", now_);
+      server_->on_message(
+          1, Exited{.process = 1, .status = each.status, .by_signal = each.by_signal}, now_);
+      const std::vector<Action> actions = server_->take();
+      const Finish* const finish = find_finish(actions);
+      ASSERT_NE(finish, nullptr);
+      EXPECT_EQ(finish->restarts, each.restarts && options.restarts == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kolo::internal::rendezvous
