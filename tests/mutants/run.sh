@@ -78,7 +78,9 @@ copy_tree() {
 # The programs of tests that are registered in other ways than most.
 programs_of_others() {
   case $1 in
-    unit.kolorun*) echo kolorun rank_program session_program ;;
+    unit.kolorun*) echo kolorun rank_program session_program departure_program ;;
+    mpi.stop.*) echo stop_program ;;
+    stops.few) echo kolorun stop_trainer_program ;;
     unit.two_users) echo kolorun user_program ;;
     mpi.launcher.by_torchrun.gpu_last_kernels.*) echo gpu_last_kernels_program ;;
   esac
@@ -141,7 +143,7 @@ fails() {
       ! "${prefix[@]}" python3 tests/elastic/campaign.py "$build/bin/kolorun" \
         "$build/bin/elastic_program" --faults 40 >"$logs/elastic" 2>&1
       ;;
-    mpi.* | torch.* | unit.kolorun* | unit.two_users)
+    mpi.* | torch.* | stops.few | unit.kolorun* | unit.two_users)
       if [[ -n $(programs_of "$1") ]]; then
         verdict="$1, whose comparison fails"
         ! "${prefix[@]}" ctest --test-dir "$build" -R "^${1//./\\.}(\\.|\$)" >"$logs/$1" 2>&1
