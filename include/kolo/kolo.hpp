@@ -15,7 +15,6 @@
 #include "kolo/sharded_optimizer.hpp"
 #include "kolo/shared_memory.hpp"
 #include "kolo/state_dict.hpp"
-#include "kolo/stop.hpp"
 #include "kolo/tensor.hpp"
 #include "kolo/training.hpp"
 #include "kolo/version.hpp"

@@ -20,7 +20,7 @@ inline constexpr SetId world_set = 0;
 inline constexpr std::uint64_t join_number = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint64_t set_change_number = join_number - 1;
 
-/// The operation by which ranks agree to stop (kolo/stop.hpp). They submit it before they know
+/// The operation by which ranks agree to stop (`stop_requested`). They submit it before they know
 /// whether they will need the answer: at the end of a training some ranks never do.
 inline constexpr std::string_view stop_operation = "kolo.stop_requested";
 

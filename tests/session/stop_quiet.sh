@@ -3,8 +3,11 @@
 # A training that nothing stops ends without a word, although its ranks end one after the other.
 # Usage: stop_quiet.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
-program=$2
+source "$(dirname "$0")/../support/fresh_directory.sh"
+program=$2 directory=$3
 shift 3
+fresh_directory "$directory"
+export KOLO_FLIGHT_RECORDER_DIR=$directory
 for ((i = 0; i < 5; ++i)); do
   output=$("$@" "$program" quiet 2>&1)
   printf '%s\n' "$output"

@@ -31,7 +31,6 @@ AREAS = {
     "training/sampler": "data", "training/background_loader": "data", "torch/sampler": "data",
     "training/learning_rate": "training", "training/metrics": "training", "training/loss_scale": "training",
     "training/best_metric": "training", "training/early_stopping": "training", "training/progress_bar": "training",
-    "stop": "training",
     "state_dict": "checkpoints", "training/checkpoint": "checkpoints", "torch/checkpoint": "checkpoints",
     "elastic": "elastic", "state_handler": "elastic", "torch/elastic": "elastic",
     "diagnostics": "diagnostics",

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements kolo/stop.hpp.
-#include "kolo/stop.hpp"
-
+// Implements `stop_requested` and `request_stop` of kolo/session.hpp.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -21,6 +19,7 @@
 #include "base/key.hpp"
 #include "base/log.hpp"
 #include "kolo/collectives.hpp"
+#include "kolo/session.hpp"
 #include "session/api/current.hpp"
 
 namespace kolo {
