@@ -63,6 +63,8 @@ struct Settings {
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   std::vector<int> stop_signals{SIGTERM, SIGUSR1};
   LogLevel log_level = LogLevel::warning;
+  // Pairs of given timeouts of which the wrong one ends first, as messages.
+  std::vector<std::string> timeouts_out_of_order{};
   std::int64_t test_ranks_per_host = 0;
   std::int64_t test_max_tag = std::numeric_limits<int>::max();
   // The longest sleep of any thread of a session, so that the periodic checks are on time. It also
@@ -164,7 +166,8 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .type = SecondsSetting{&SessionOptions::stall_warning, &Settings::stall_warning},
      .meaning =
          "Time before a warning names an operation that some ranks have not submitted or that "
-         "makes no progress ([how to read it](diagnosing.md)). 0 disables the warning."},
+         "makes no progress ([how to read it](diagnosing.md)). 0 disables the warning. If "
+         "it is not set, at most half of `stall_shutdown`."},
     {.name = "stall_shutdown",
      .other_variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
      .type = SecondsSetting{&SessionOptions::stall_shutdown, &Settings::stall_shutdown},
@@ -198,7 +201,8 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .meaning = "Transport for [tensors on GPUs](#on-gpus)."},
     {.name = "nccl_timeout",
      .type = SecondsSetting{&SessionOptions::nccl_timeout, &Settings::nccl_timeout},
-     .meaning = "Timeout for creating an NCCL communicator; the operation then fails."},
+     .meaning = "Timeout for creating an NCCL communicator; the operation then fails. If it is not "
+                "set, at most `stall_shutdown`."},
     {.name = "gpu_blocking_wait",
      .type = SwitchSetting{&SessionOptions::gpu_blocking_wait, &Settings::gpu_blocking_wait},
      .meaning = "Makes every wait for an operation on GPU tensors block the host until the GPU is "
@@ -242,7 +246,8 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},
      .meaning = "If a host sends nothing for this long, not even a TCP acknowledgment, it is "
                 "considered lost and every operation fails with `PeerLeft`. 0 disables the check. "
-                "Requires sockets between hosts. Rank 0's value is used."},
+                "Requires sockets between hosts. Rank 0's value is used. If it is not set, at most "
+                "half of `stall_shutdown`, but at least 10 s."},
     {.name = "stop_signals",
      .type = SignalsSetting{&SessionOptions::stop_signals, &Settings::stop_signals},
      .meaning = "Signals on which a rank asks all ranks to stop, once the program has called "

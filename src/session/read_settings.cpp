@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <system_error>
 
 #include "base/format.hpp"
@@ -147,13 +149,53 @@ void set(Settings& settings, const InterfaceSetting& type, const Source& source)
   settings.*type.value = {source.text, source.name, source.meant_for_kolo && !source.text.empty()};
 }
 
+/// Returns true if the setting is given.
 template <typename Type>
-void read(Settings& settings, const Setting& setting, const Type& type,
+bool read(Settings& settings, const Setting& setting, const Type& type,
           const SessionOptions& options) {
   if (type.option != nullptr && options.*type.option) {
     set(settings, type, {std::string(setting.name), to_text(*(options.*type.option))});
   } else if (const auto source = find_variable(setting)) {
     set(settings, type, *source);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// A timeout that must end before `stall_shutdown`, since it says more about the cause.
+struct EarlierTimeout {
+  std::string_view name;
+  std::chrono::nanoseconds Settings::*value;
+  double part;                     // of `stall_shutdown`, if the timeout is not given
+  std::chrono::nanoseconds least;  // if it is not given: on a busy machine ranks are late
+  std::string_view otherwise;      // what happens if it does not end before
+};
+
+constexpr auto earlier_timeouts = std::to_array<EarlierTimeout>(
+    {{"stall_warning", &Settings::stall_warning, 0.5, {}, "no warning comes before the end"},
+     {"peer_timeout", &Settings::peer_timeout, 0.5, std::chrono::seconds(10),
+      "a host that is lost is reported as ranks that are late"},
+     {"nccl_timeout",
+      &Settings::nccl_timeout,
+      1.0,
+      {},
+      "a communicator that cannot be made is reported as a batch without progress"}});
+
+void order_timeouts(Settings& settings, const std::set<std::string_view>& given) {
+  const std::chrono::nanoseconds end = settings.stall_shutdown;
+  if (end == std::chrono::nanoseconds{}) return;
+  for (const EarlierTimeout& each : earlier_timeouts) {
+    std::chrono::nanoseconds& value = settings.*each.value;
+    if (!given.contains(each.name)) {
+      const auto part = std::chrono::duration_cast<std::chrono::nanoseconds>(end * each.part);
+      value = std::min(value, std::max(part, each.least));
+    } else if (value > end) {
+      settings.timeouts_out_of_order.push_back(
+          fmt::format("{} ({} s) does not end before stall_shutdown ({} s), so {}", each.name,
+                      std::chrono::duration<double>(value).count(),
+                      std::chrono::duration<double>(end).count(), each.otherwise));
+    }
   }
 }
 
@@ -182,8 +224,12 @@ std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {
 
 Settings read_settings(const SessionOptions& options) {
   Settings settings;
+  std::set<std::string_view> given;
   for (const Setting& setting : settings_table)
-    std::visit([&](const auto& type) { read(settings, setting, type, options); }, setting.type);
+    if (std::visit([&](const auto& type) { return read(settings, setting, type, options); },
+                   setting.type))
+      given.insert(setting.name);
+  order_timeouts(settings, given);
   for (const Setting& setting : settings_table)
     if (const auto* text = std::get_if<TextSetting>(&setting.type)) resolve(settings, *text);
   return settings;

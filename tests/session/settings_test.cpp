@@ -213,6 +213,34 @@ TEST(Settings, RecordingsAreSetUp) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_FLIGHT_RECORDER=many"));
 }
 
+TEST(Settings, TimeoutsThatAreNotGivenEndBeforeTheSessionDoes) {
+  const Settings late = read_settings({.stall_shutdown = 600s});
+  EXPECT_EQ(late.stall_warning, 60s);
+  EXPECT_EQ(late.peer_timeout, 30s);
+  EXPECT_EQ(late.nccl_timeout, 5min);
+  const Settings soon = read_settings({.stall_shutdown = 40s});
+  EXPECT_EQ(soon.stall_warning, 20s);
+  EXPECT_EQ(soon.peer_timeout, 20s);
+  EXPECT_EQ(soon.nccl_timeout, 40s);
+  const Variable shutdown("KOLO_STALL_SHUTDOWN", "3");
+  const Settings sooner = read_settings({});
+  EXPECT_EQ(sooner.stall_warning, 1500ms);
+  EXPECT_EQ(sooner.peer_timeout, 10s);
+  EXPECT_THAT(sooner.timeouts_out_of_order, IsEmpty());
+}
+
+TEST(Settings, TimeoutsThatAreGivenAreCompared) {
+  const Variable shutdown("KOLO_STALL_SHUTDOWN", "30");
+  const Variable nccl("KOLO_NCCL_TIMEOUT", "300");
+  const Settings settings = read_settings({.stall_warning = 45s, .peer_timeout = 30s});
+  EXPECT_EQ(settings.stall_warning, 45s);
+  EXPECT_THAT(settings.timeouts_out_of_order,
+              ElementsAre("stall_warning (45 s) does not end before stall_shutdown (30 s), so no "
+                          "warning comes before the end",
+                          HasSubstr("nccl_timeout (300 s) does not end before stall_shutdown")));
+  EXPECT_THAT(read_settings({.stall_shutdown = 0s}).timeouts_out_of_order, IsEmpty());
+}
+
 TEST(Settings, StopSignalsAreAList) {
   EXPECT_THAT(read_settings({}).stop_signals, ElementsAre(SIGTERM, SIGUSR1));
   EXPECT_THAT(read_settings({.stop_signals = "none"}).stop_signals, IsEmpty());

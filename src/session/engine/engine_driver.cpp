@@ -84,8 +84,14 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   ++waiters_;  // the session's own thread gives up the token when it sees this
   // Between the count and the first read of the condition: pairs with the fence in `progress`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const Finally not_waiting([&] { --waiters_; });
+  bool handed_over = false;
+  const Finally not_waiting([&] {
+    // The session's own thread may sleep for long, because it has seen this thread wait and expects
+    // it to hand the bell over. But if the condition is met, a waiter leaves without driving.
+    if (--waiters_ == 0 && rests_ && !handed_over && !driven_) bell().wake(node::Listener::thread);
+  });
   while (!met() && steady_clock::now() < deadline) {
+    handed_over = false;
     if (!driven_) {
       driven_ = true;
       const Finally token([&] {
@@ -99,7 +105,8 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
       drive_until(met, deadline);
       // The token is held, so no other thread begins to drive before the bell is handed over. A
       // thread that waits meanwhile takes the token next, and drives itself.
-      if (waiters_ == 1) hand_over();
+      handed_over = waiters_ == 1;
+      if (handed_over) hand_over();
       continue;
     }
     // The driver may sleep without knowing of this thread's submissions. If it is the session's own
@@ -198,6 +205,7 @@ void Engine::run() {
   while (!stopping_) {
     nanoseconds pause = settings_.test_max_sleep;
     const bool idle = !driven_ && waiters_ == 0;
+    rests_ = !idle;
     if (idle && in_bursts_ && !gathered && queue_.any()) {
       // The first submission of a burst. Sleep while the rest arrives, so that the thread that will
       // wait for the burst finds all of it and drives.

@@ -257,10 +257,13 @@ void log_processor_time() {
             limit);
 }
 
-void log_start(std::span<const HostRecord> records, const Topology& topology,
-               const MemoryVerdict& memory) {
+void log_start(const Settings& settings, std::span<const HostRecord> records,
+               const Topology& topology, const MemoryVerdict& memory) {
   set_log_rank(topology.rank);
-  if (topology.rank == 0) log_misspelled_variables();
+  if (topology.rank == 0) {
+    log_misspelled_variables();
+    for (const std::string& text : settings.timeouts_out_of_order) log(LogLevel::warning, text);
+  }
   log_processor_time();
   log_memory(records, topology, memory);
 }
@@ -336,7 +339,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   throw_if_any(verdict.errors);
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
-  log_start(records, topology, memory.verdict);
+  log_start(own.settings, records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
   if (is_encrypted) log_lack_of_secret(world);
 
