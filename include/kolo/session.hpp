@@ -68,8 +68,8 @@ struct SessionOptions {
   /// Time after which a host that sends nothing is considered lost, which ends the session with
   /// PeerLeft. 0: never. Rank 0's value is used. Default 30 s.
   std::optional<std::chrono::duration<double>> peer_timeout{};
-  /// Signals on which `stop_requested` returns true: TERM, INT, USR1, USR2, HUP and XCPU, separated
-  /// by commas, or `none`. Default `TERM,USR1`.
+  /// Signals that make `stop_requested` return true: a list, separated by commas, of any of TERM,
+  /// INT, USR1, USR2, HUP and XCPU; or `none`. Default `TERM,USR1`.
   std::optional<std::string> stop_signals{};
   /// `trace`, `debug`, `info`, `warning`, `error`, `critical` or `off`. Default `warning`.
   std::optional<std::string> log_level{};
@@ -141,17 +141,18 @@ KOLO_EXPORT void shutdown();
 ///
 /// A rank is to stop once it has called `request_stop`, or has received one of the signals that the
 /// setting `stop_signals` names: SIGTERM and SIGUSR1 by default. The first call in the process
-/// installs handlers for them, and from then on these signals no longer end the process, except a
-/// forked child, and a rank whose launcher has died. A handler that the program has installed
+/// installs handlers for them. From then on these signals no longer end the process; they still end
+/// forked children, and a rank whose launcher has died. A handler that the program has installed
 /// before is called too; an ignored signal stays ignored.
 ///
-/// The ranks agree in the background, while they compute the next step: a call returns what they
-/// agreed on since the call before, so the answer comes one call later, and a call rarely waits.
-/// The first call of a session, and the first one after all ranks have joined, agrees at once.
-/// Once a call has returned true, all later calls of the process do.
+/// A call returns the result of an agreement that the call before has begun, and that the ranks
+/// have reached while they computed: a signal is reported by the second call after it at the
+/// latest, and a call rarely waits. The first call of a session, and the first one after `join`,
+/// wait for all ranks instead. Once a call has returned true, all later calls of the process do.
 ///
-/// Call it from one thread at a time, in the same order on all ranks as `join`. Throws
-/// NotInitialized without a session, and the errors of an allreduce.
+/// Call it from one thread at a time. All ranks must make their calls of `stop_requested` and
+/// `join` in the same order. Throws NotInitialized without a session, and the errors of an
+/// allreduce.
 [[nodiscard]] KOLO_EXPORT bool stop_requested();
 
 /// Makes `stop_requested` return true on all ranks, as a signal to this rank does. Not collective;

@@ -196,6 +196,25 @@ TEST(Engine, WhoSleepsIsWoken) {
   });
 }
 
+/// A thread that begins to wait while the session's own thread drives may leave without driving.
+/// The session's own thread must not rely on it then: the next operation would be found after an
+/// hour.
+TEST(Engine, WhoWaitsWhileAnotherDrivesLeavesNobodyAsleep) {
+  constexpr int operations = 3000;
+  Ranks(2, {.stall_warning = {}, .test_max_sleep = std::chrono::hours(1)}).run([&](Engine& engine) {
+    for (int i = 0; i < operations; ++i) {
+      std::vector<double> tensor(1, i);
+      const OperationPtr operation = submit_sum(engine, "sum", tensor);
+      if (i % 2 == 0) {
+        wait(engine, operation);
+      } else {
+        while (!operation->done()) std::this_thread::yield();
+      }
+      EXPECT_EQ(tensor.front(), 2.0 * i);
+    }
+  });
+}
+
 TEST(Engine, AWaitWithADeadlineEndsAndMayBeRepeated) {
   Ranks(2).run([&](Engine& engine) {
     std::vector<double> tensor(1, 1.0);

@@ -32,7 +32,7 @@ constexpr const char* footer =
     "Rank 0 reads kolorun's standard input, unless that is a terminal; the others read nothing.\n\n"
     "SIGINT, SIGTERM and SIGHUP end the job: the processes get SIGTERM, and SIGKILL after --grace. "
     "After SIGTERM\nthe exit status is 0 if all processes end with 0, as programs may that handle "
-    "this signal. A second signal\nends them at once. With "
+    "this signal. A second signal,\nmore than a second after SIGTERM, kills them at once. With "
     "--min-np or --max-np, SIGTERM to a kolorun that does not\nserve removes its host from the job "
     "at the next commit. SIGUSR1, SIGUSR2 and SIGCONT are passed on to the processes of all "
     "hosts. On one host, Ctrl-Z stops\nthem until kolorun is continued.\n\n"
@@ -67,16 +67,20 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
                  "Seconds until all processes must have started their first session")
       ->check(seconds(0.1, 1e6))
       ->capture_default_str();
-  app.add_option("--grace", flags.grace,
-                 "Seconds from SIGTERM, with which kolorun ends a process, to SIGKILL")
+  app.add_option(
+         "--grace", flags.grace,
+         "Seconds that a process has to end after kolorun has sent it SIGTERM; then it gets "
+         "SIGKILL")
       ->check(seconds(0.0, 1e6))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout,
-                 "Seconds after which the job ends as after SIGTERM (default: none)")
+                 "Seconds that the job may take, with its restarts; then it ends as after SIGTERM "
+                 "(default: no limit)")
       ->check(seconds(0.001, 1e9));
   app.add_option("--max-restarts", options.server.max_restarts,
-                 "How many times a job that has failed starts again, with new processes, unless it "
-                 "is elastic or a signal has ended it. KOLO_RESTARTS tells them which time it is")
+                 "How many times a job that has failed starts again, with new processes. Not for "
+                 "elastic jobs, nor after a signal to kolorun or --timeout. KOLO_RESTARTS is the "
+                 "number of restarts so far")
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option(

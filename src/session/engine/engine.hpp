@@ -135,7 +135,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool progress();
   void drive_until(const Condition& met, TimePoint deadline);
   void hand_over();
-  void drive_in_background();
+  bool drive_in_background();
   void stop_thread();
   // Called by the session's own thread.
   void run();

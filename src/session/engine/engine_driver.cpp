@@ -214,11 +214,14 @@ void Engine::run() {
     } else if (idle) {
       driven_ = true;
       lock.unlock();
-      drive_in_background();
+      const bool listens = drive_in_background();
       pause = pause_;
       lock.lock();
       driven_ = false;
-      if (waiters_ > 0) changed_.notify_all();  // one of them takes the token
+      rests_ = waiters_ > 0;
+      if (rests_) changed_.notify_all();  // one of them takes the token
+      // A thread that waited has made this one stop, and has left meanwhile.
+      if (!rests_ && !listens && !coalescing_) continue;
     }
     lock.unlock();  // a ring between here and the sleep ends the sleep at once
     gathered = coalescing_;
@@ -232,23 +235,26 @@ void Engine::run() {
   }
 }
 
-/// Drives until nothing moves, or until a thread waits, which then drives. On return the bell wakes
-/// this thread, unless a thread waits.
-void Engine::drive_in_background() {
+/// Drives until nothing moves, or until a thread waits, which then drives. Returns true if from now
+/// on the bell wakes this thread.
+bool Engine::drive_in_background() {
   recorder_.woke();
   bell().stop_listening();
   bool moved = false;
+  bool listens = false;
   while (waiters_ == 0) {
     if (progress()) {
       moved = true;
       continue;
     }
     listen(node::Listener::thread);
-    if (!progress()) break;
+    listens = !progress();
+    if (listens) break;
     moved = true;
     bell().stop_listening();
   }
   pause_ = next_pause(moved);
+  return listens;
 }
 
 nanoseconds Engine::next_pause(bool moved) {
