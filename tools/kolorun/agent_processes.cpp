@@ -151,8 +151,8 @@ void Agent::reap() {
     // Ends the rest of the process group if the process has failed, or the job ends it. After a
     // clean exit, what the process left running, such as an upload, may finish.
     const bool is_clean = WIFEXITED(how) && WEXITSTATUS(how) == 0;
-    const bool is_ended = child->second.end_at || child->second.kill_at || status_.value_or(0) != 0;
-    if (!is_clean || (is_ended && !stopping_)) ::kill(-pid, SIGKILL);
+    if (!is_clean || child->second.end_at || child->second.kill_at || status_.value_or(0) != 0)
+      ::kill(-pid, SIGKILL);
     copy_output();  // what it has written last
     report(child->second, how);
     children_.erase(child);
