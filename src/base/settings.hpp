@@ -63,7 +63,7 @@ struct Settings {
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   std::vector<int> stop_signals{SIGTERM, SIGUSR1};
   LogLevel log_level = LogLevel::warning;
-  // Pairs of given timeouts of which the wrong one ends first, as messages.
+  // Messages about timeouts that the user has set and that end in the wrong order.
   std::vector<std::string> timeouts_out_of_order{};
   std::int64_t test_ranks_per_host = 0;
   std::int64_t test_max_tag = std::numeric_limits<int>::max();

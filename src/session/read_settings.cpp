@@ -167,9 +167,9 @@ bool read(Settings& settings, const Setting& setting, const Type& type,
 struct EarlierTimeout {
   std::string_view name;
   std::chrono::nanoseconds Settings::*value;
-  double part;                     // of `stall_shutdown`, if the timeout is not given
-  std::chrono::nanoseconds least;  // if it is not given: on a busy machine ranks are late
-  std::string_view otherwise;      // what happens if it does not end before
+  double part;                     // share of `stall_shutdown`, if it is not given
+  std::chrono::nanoseconds least;  // minimum, if it is not given: ranks of a busy machine are late
+  std::string_view otherwise;      // consequence if it does not end before
 };
 
 constexpr auto earlier_timeouts = std::to_array<EarlierTimeout>(

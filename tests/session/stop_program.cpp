@@ -107,7 +107,7 @@ void stop_by_others_next(int rank) {
   require(same_on_all(train(5, raise_at_1(SIGTERM)), "steps") == 3, "SIGTERM was lost");
 }
 
-/// What a handler must leave as it is.
+/// Forked children, ignored signals and other handlers keep what they had.
 void keep_others(int rank) {
   static volatile std::sig_atomic_t called = 0;
   std::signal(SIGUSR1, [](int) { called = called + 1; });

@@ -71,7 +71,7 @@ class Agent {
     rendezvous::ProcessId id;
     std::optional<Clock::time_point> end_at{};   // time of SIGTERM
     std::optional<Clock::time_point> kill_at{};  // time of SIGKILL
-    std::shared_ptr<LastLines> last_lines{};     // of its standard error, if that is copied
+    std::shared_ptr<LastLines> last_lines{};     // end of its standard error, if that is copied
     std::string error_file{};                    // or where it goes
     std::int64_t memory_kills = 0;               // at its start
   };

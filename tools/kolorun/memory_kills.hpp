@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel says about processes that it has killed for lack of memory.
+// Counts of the processes that the kernel has killed for lack of memory.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class MemoryKills {
   [[nodiscard]] std::string limit() const;
 
  private:
-  std::string folder_{};  // of the cgroup; empty if there is none
+  std::string folder_{};  // folder of the cgroup; empty if there is none
   bool is_version_2_ = false;
 };
 

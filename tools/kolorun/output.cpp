@@ -28,7 +28,7 @@ namespace {
 constexpr std::size_t max_line = 65536;
 // Lines that other hosts have tagged stay whole up to this length.
 constexpr std::size_t max_tagged_line = 1 << 20;
-// Of standard error, for the message about a process that has failed.
+// Limits of `LastLines`, which the message about a failed process shows.
 constexpr std::size_t max_last_bytes = 4096;
 constexpr int max_last_lines = 20;
 constexpr int max_reads = 16;  // per call, so that other streams get their turn

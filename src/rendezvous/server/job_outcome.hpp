@@ -129,9 +129,9 @@ class JobOutcome {
   bool finished_ = false;
   Finish first_loss_{};          // the first loss: the exit status, if known then, and the reason
   ProcessId first_loss_id_ = 0;  // the first lost process of a job that is not elastic
-  ProcessId cause_id_ = 0;
-  ProcessId last_loss_id_ = 0;  // the last lost member; 0 if another has finished its part since
-  int late_status_ = 0;         // the first failure of a process after it had finished its part
+  ProcessId cause_id_ = 0;       // see `cause`
+  ProcessId last_loss_id_ = 0;   // the last lost member; 0 if another has finished its part since
+  int late_status_ = 0;          // the first failure of a process after it had finished its part
 };
 
 }  // namespace kolo::internal::rendezvous

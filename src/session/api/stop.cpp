@@ -27,7 +27,7 @@ namespace kolo {
 using namespace internal;
 namespace {
 
-/// What the signal handler reads: lock-free atomics, and values that were written before it was
+/// State of the signal handlers: lock-free atomics, and values that are written before a handler is
 /// installed.
 struct Handlers {
   std::atomic<bool> stops{false};  // this rank is to stop

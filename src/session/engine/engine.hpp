@@ -169,7 +169,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex mutex_;                 // guards the members below; atomics are also read without it
   std::condition_variable changed_;  // operations were finished, or the token became free
   bool driven_ = false;              // some thread has the driver's token
-  bool rests_ = false;  // the session's own thread sleeps until a waiting thread hands over
+  std::atomic<bool> rests_{
+      false};  // the session's own thread sleeps until a waiting thread hands over
   std::atomic<int> waiters_{0};  // threads in `wait_until`, the driver included
   bool started_ = false;         // the session's own thread may drive
   bool stopping_ = false;        // the session's own thread is to end

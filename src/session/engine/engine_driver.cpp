@@ -84,14 +84,13 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   ++waiters_;  // the session's own thread gives up the token when it sees this
   // Between the count and the first read of the condition: pairs with the fence in `progress`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool handed_over = false;
   const Finally not_waiting([&] {
     // The session's own thread may sleep for long, because it has seen this thread wait and expects
-    // it to hand the bell over. But if the condition is met, a waiter leaves without driving.
-    if (--waiters_ == 0 && rests_ && !handed_over && !driven_) bell().wake(node::Listener::thread);
+    // it to hand the bell over. But if the condition is met, a waiter leaves without driving; and a
+    // ring after the bell was handed over may have woken the thread, which then sleeps again.
+    if (--waiters_ == 0 && rests_ && !driven_) bell().wake(node::Listener::thread);
   });
   while (!met() && steady_clock::now() < deadline) {
-    handed_over = false;
     if (!driven_) {
       driven_ = true;
       const Finally token([&] {
@@ -105,8 +104,7 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
       drive_until(met, deadline);
       // The token is held, so no other thread begins to drive before the bell is handed over. A
       // thread that waits meanwhile takes the token next, and drives itself.
-      handed_over = waiters_ == 1;
-      if (handed_over) hand_over();
+      if (waiters_ == 1) hand_over();
       continue;
     }
     // The driver may sleep without knowing of this thread's submissions. If it is the session's own
@@ -161,6 +159,7 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
 /// already asleep. It is woken only if something moved after it became the listener, or if it has
 /// to poll, because its pause was chosen when nothing was outstanding.
 void Engine::hand_over() {
+  rests_ = false;  // that thread sets it again if it wakes and still sees this one wait
   listen(node::Listener::thread);
   if (progress() || (must_poll() && progress_engine_.outstanding()))
     bell().wake(node::Listener::thread);
