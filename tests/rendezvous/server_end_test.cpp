@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <utility>
@@ -106,6 +107,42 @@ TEST_F(FirstCauseTest, TheCauseIsNamedAlthoughAnotherEndsBefore) {
   EXPECT_EQ(finish->status, 3);
   EXPECT_EQ(finish->last_lines, "its lines");
   EXPECT_THAT(finish->reason, ContainsRegex("^rank 1 .*has failed: it has thrown.*status 3$"));
+}
+
+TEST_F(FirstCauseTest, TheCauseMayBeHeardAfterItsVictim) {
+  begin(false);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_close(3, "its connection is closed", now_);
+  server_->on_message(4, SessionFailed{"it has thrown"}, now_);
+  exit(1, 1);
+  EXPECT_FALSE(server_->finished());
+  exit(2, 3);
+  EXPECT_THAT(end_of(*server_), ContainsRegex("^3: rank 1 .*has failed: it has thrown.*status 3$"));
+}
+
+// Of two processes that end at the same time, the messages come in any order.
+TEST_F(FirstCauseTest, TheCauseIsNamedInWhateverOrderTheEndsAreHeard) {
+  enum class Heard { closes, exits };
+  std::vector<std::pair<ProcessId, Heard>> order{
+      {1, Heard::closes}, {1, Heard::exits}, {2, Heard::closes}, {2, Heard::exits}};
+  do {
+    begin(false);
+    add_process(3, 1);
+    add_process(4, 2);
+    server_->on_message(4, SessionFailed{"it has thrown"}, now_);
+    std::string text;
+    for (const auto& [process, heard] : order) {
+      text += fmt::format(" {} {}", process, heard == Heard::closes ? "closes" : "exits");
+      if (heard == Heard::closes)
+        server_->on_close(process + 2, "it has ended", now_);
+      else
+        server_->on_message(process, Exited{.process = process, .status = process == 1 ? 1 : 3},
+                            now_);
+    }
+    EXPECT_THAT(end_of(*server_), ContainsRegex("^3: rank 1 .*has failed: it has thrown; .*3$"))
+        << text;
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST_F(FirstCauseTest, TheCauseMayTakeTooLong) {

@@ -61,6 +61,7 @@ class TcpRendezvousTest : public testing::Test {
     }
     int status = 1;
     try {
+      if (before_connecting_) before_connecting_();
       ClientOptions options = client_;
       options.wanted_rank = rank;
       TcpRendezvous rendezvous(options);
@@ -89,6 +90,7 @@ class TcpRendezvousTest : public testing::Test {
   std::mutex mutex_;
   std::string notes_{};
   std::function<void()> on_stranger_{};  // once its message is found invalid
+  std::function<void()> before_connecting_{};  // in the processes forked from now on
 };
 
 /// Makes the calls with which a session starts.

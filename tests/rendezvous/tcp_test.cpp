@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <future>
 #include <thread>
@@ -19,6 +20,7 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 TEST_F(TcpRendezvousTest, RanksExchangeInOneSessionAfterTheOther) {
   begin(4);
@@ -160,6 +162,53 @@ TEST_F(TcpRendezvousTest, ACallComesBeforeWhatItsCallerDoesNext) {
   };
   EXPECT_EQ(run().status, 128 + SIGTERM);
   EXPECT_EQ(statuses(), (std::vector<int>{128 + SIGKILL}));
+}
+
+/// Wakes another process.
+class Pipe {
+ public:
+  Pipe() { EXPECT_EQ(::pipe(ends_.data()), 0); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    for (const int end : ends_) ::close(end);
+  }
+  [[nodiscard]] bool ring() const { return ::write(ends_[1], "", 1) == 1; }
+  [[nodiscard]] bool wait() const {
+    char byte = 0;
+    return ::read(ends_[0], &byte, 1) == 1;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+// Rank 0 ends because of what rank 1 has said, and the server finds both at once.
+TEST_F(TcpRendezvousTest, AMessageComesBeforeTheEndsThatItCauses) {
+  begin(2, 60s);
+  const node::FileDescriptor stranger = transport::connect_to(client_.server, 20s);
+  const Pipe connected, server_is_busy, has_failed;
+  const pid_t victim = fork_rank(0, [&](TcpRendezvous& rendezvous) {
+    const bool right = connected.ring();
+    rendezvous.join();
+    return right && has_failed.wait();
+  });
+  // The server serves connections in the order in which they were made.
+  before_connecting_ = [&] { EXPECT_TRUE(connected.wait()); };
+  fork_rank(1, [&](TcpRendezvous& rendezvous) {
+    rendezvous.join();
+    const bool right = ::send(stranger.get(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL) == 16 &&
+                       server_is_busy.wait();
+    rendezvous.fail("thrown on purpose");
+    return right && has_failed.ring();
+  });
+  on_stranger_ = [&] {
+    EXPECT_TRUE(server_is_busy.ring());
+    siginfo_t ended{};
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(victim), &ended, WEXITED | WNOWAIT), 0);
+  };
+  EXPECT_THAT(run().reason, MatchesRegex("rank 1 .*thrown on purpose"));
+  EXPECT_THAT(statuses(), testing::Each(0));
 }
 
 TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {

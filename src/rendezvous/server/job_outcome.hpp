@@ -37,15 +37,17 @@ class JobOutcome {
     any_lost_ = true;
   }
   /// The session of a process of a job that is not elastic has failed by its own doing. It is the
-  /// first cause if it ends with an error and nothing was lost before.
+  /// first cause if it ends with an error. Another process may have ended because of it and be heard
+  /// first, since messages of different connections overtake each other; but a process that knows of
+  /// a loss reports no failure of its own.
   void note_own_failure(const Process& process) {
-    if (first_loss_id_ == 0 && cause_id_ == 0) cause_id_ = process.id;
+    if (cause_id_ == 0) cause_id_ = process.id;
   }
   /// The process goes on with another session, or has ended without an error.
   void forget_own_failure(const Process& process) {
     if (cause_id_ == process.id) cause_id_ = 0;
   }
-  /// The process whose session has failed before anything was lost; 0 if there is none.
+  /// The first process whose session has failed by its own doing; 0 if there is none.
   [[nodiscard]] ProcessId cause() const { return cause_id_; }
   /// A process has exited after it had finished its part.
   void note_late_exit(int status) {

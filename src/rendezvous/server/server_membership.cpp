@@ -48,16 +48,16 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
 /// another one has failed before, which the others have noticed, it gets time to exit too: its
 /// status and message are those of the job.
 void Server::finish_if_ended_by(Process& process, Time now) {
-  const Process* const cause = processes_.find(outcome_.cause());
-  if (end_after_cause_) {
-    if (&process == cause && process.exited) finish(JobOutcome::failure_of(process));
-    return;
-  }
+  Process* const cause = processes_.find(outcome_.cause());
+  if (&process == cause && process.exited && process.stage == Stage::lost)
+    return finish(JobOutcome::failure_of(process));
+  if (end_after_cause_) return;
   const std::optional<Finish> end = outcome_.end_as(process);
   if (!end) return;
-  if (cause == nullptr || cause == &process || !cause->agent || cause->exited) return finish(*end);
+  if (cause == nullptr || !cause->agent) return finish(*end);
   end_after_cause_ = end;
   cause_deadline_ = now + patience_with_cause;
+  if (cause->exited) judge_exit(*cause, now);
 }
 
 /// Declares lost all ranks that have kept the others waiting for too long.

@@ -123,7 +123,9 @@ JobEnd TcpServer::run() {
     wait();
     if (!take_calls()) return end_.value_or(JobEnd{1, "the server was stopped"});
     accept_all();
+    const std::vector<Link> ended = std::exchange(ended_links_, {});
     for (const Link link : std::exchange(ready_, {})) serve(link);
+    for (const Link link : ended) end(link);
     if (const auto next = server_.next_time(); next && now() >= *next) server_.on_time(now());
     carry_out();
     drop_closed();
@@ -146,7 +148,7 @@ int TcpServer::milliseconds_to_wait() {
     if (!next || time < *next) next = time;
   };
   if (end_) consider(end_at_);
-  if (!due_.empty()) return 0;
+  if (!due_.empty() || !ended_links_.empty()) return 0;
   for (const Link link : closing_)
     if (const auto client = clients_.find(link); client != clients_.end())
       consider(client->second.until);
@@ -242,9 +244,20 @@ void TcpServer::serve(Link link) {
     return !client.closing;
   });
   if (!client.connection.closed()) return watch(link, client);
+  if (std::exchange(client.ended, true)) return;
+  control(events_.get(), EPOLL_CTL_DEL, client.connection.descriptor(), 0, no_client);
+  ended_links_.push_back(link);
+}
+
+/// A process may end because of what another one has already said, and the event of that message
+/// may come later in the same pass or in the next one. So a connection ends one pass after its
+/// close was seen.
+void TcpServer::end(Link link) {
+  const auto found = clients_.find(link);
+  if (found == clients_.end()) return;
   make_calls();
-  const std::string reason = client.connection.reason();
-  const bool known = !client.closing;
+  const std::string reason = found->second.connection.reason();
+  const bool known = !found->second.closing;
   erase(found);
   if (known) server_.on_close(link, reason, now());
   carry_out();

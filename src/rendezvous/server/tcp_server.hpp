@@ -59,6 +59,7 @@ class TcpServer {
     MessageStream connection;
     bool welcome = false;
     bool closing = false;  // messages that arrive from now on are dropped
+    bool ended = false;    // the other side has closed it, or it has failed
     Time until{};          // when the socket of a closing connection is closed
     bool is_full = false;  // the epoll descriptor watches for room
   };
@@ -76,6 +77,7 @@ class TcpServer {
   /// Returns false if the process cannot have more connections.
   [[nodiscard]] bool accept_from(int listener);
   void serve(Link link);
+  void end(Link link);
   void carry_out();
   /// Makes the epoll descriptor watch for room while the connection has unsent messages. A
   /// connection that Kolo has closed is served in the next pass.
@@ -112,6 +114,7 @@ class TcpServer {
   std::vector<Link> ready_{};    // the clients to serve in this pass
   std::vector<Link> due_{};      // those to serve in the next pass, whatever happens
   std::vector<Link> closing_{};  // oldest first
+  std::vector<Link> ended_links_{};  // those that end in the next pass, after its messages
   std::optional<JobEnd> end_{};
   std::atomic<bool> has_processes_ = false;
   std::atomic<bool> ended_ = false;
