@@ -33,7 +33,7 @@ if(KOLO_HAVE_TORCH)
 endif()
 
 if(TARGET kolorun)
-  set(kolo_programs kolorun kolo-diagnose)
+  set(kolo_programs kolorun kolo-checkpoint kolo-diagnose)
   if(TARGET kolo-perf)
     list(APPEND kolo_programs kolo-perf)
   endif()

@@ -17,6 +17,7 @@ set(kolo_man_pages "")
 foreach(page IN ITEMS
     "kolo-perf|measure Kolo's collectives beside those of MPI"
     "kolo-diagnose|tell from flight records which rank the others wait for"
+    "kolo-checkpoint|merge the files of a checkpoint"
     "kolorun|start the processes of a distributed job")
   string(REPLACE "|" ";" page "${page}")
   list(POP_FRONT page program)

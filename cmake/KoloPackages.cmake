@@ -2,7 +2,7 @@
 # Debian packages, made by cpack:
 #   libkolo0.1, libkolo-torch0.1           the shared libraries
 #   libkolo-dev, libkolo-torch-dev         headers, and files for CMake and pkg-config
-#   kolo-tools                             kolo-perf, kolo-diagnose and kolorun
+#   kolo-tools                             kolo-perf, kolo-diagnose, kolo-checkpoint and kolorun
 # Dependencies on other packages come from dpkg-shlibdeps.
 if(NOT BUILD_SHARED_LIBS OR NOT KOLO_HAVE_TORCH OR NOT TARGET kolo-perf OR NOT KOLO_HELP2MAN)
   message(FATAL_ERROR "KOLO_PACKAGES needs BUILD_SHARED_LIBS=ON, LibTorch, the tools (KOLO_BUILD_TOOLS) "

@@ -101,11 +101,11 @@ Trainer::Trainer(const Options& options, const Data& data)
   }
 }
 
-// KOLO: only rank 0 needs the file; every rank gets its contents.
+// KOLO: all ranks load together. Only rank 0 has to know the path.
 void Trainer::resume() {
   const kolo::Checkpoint checkpoint = load_checkpoint();
   const bool own_orders = options_.epochs_total > 0;
-  if (checkpoint.part("order") != name_of_order(own_orders)) {
+  if (checkpoint.part("order").text() != name_of_order(own_orders)) {
     throw kolo::Error(fmt::format("cannot resume: the checkpoint was saved {} --epochs-total",
                                   own_orders ? "without" : "with"));
   }
@@ -129,10 +129,12 @@ void Trainer::resume() {
 }
 
 kolo::Checkpoint Trainer::load_checkpoint() const {
-  bool is_directory = std::filesystem::is_directory(options_.resume);
-  kolo::broadcast(is_directory, /*root=*/0);
+  // A folder with checkpoints, or one checkpoint.
+  bool has_several = std::filesystem::is_directory(options_.resume) &&
+                     !std::filesystem::exists(options_.resume / "model.safetensors.index.json");
+  kolo::broadcast(has_several, /*root=*/0);
   try {
-    if (!is_directory) return kolo::Checkpointer::load(options_.resume);
+    if (!has_several) return kolo::Checkpointer::load(options_.resume);
     auto newest = kolo::Checkpointer({.directory = options_.resume}).load_latest();
     if (newest) return *std::move(newest);
   } catch (const kolo::CheckpointError& error) {
@@ -252,23 +254,21 @@ void Trainer::report(const Epoch& epoch, const Metrics& test) const {
   std::fflush(stdout);
 }
 
-// KOLO: rank 0 writes the parts that all ranks share and each rank's own parts.
+// KOLO: each rank writes its share of the parts that all ranks have, and its own parts, while
+// training goes on.
 void Trainer::save_progress(std::optional<double> accuracy) {
   if (!checkpoints_) return;
-  kolo::NamedStates parts;
-  if (kolo::rank() == 0) {
-    parts = {{"network", kolo::state(*network_)},
-             {"optimizer", kolo::state(optimizer_)},
-             {"order", name_of_order(options_.epochs_total > 0)},
-             {"sampler", sampler_.state()}};
-    if (hook_) parts["hook"] = hook_->state();
-  }
-  kolo::NamedStates per_rank{
+  kolo::NamedViews parts{{"network", kolo::state_view(*network_)},
+                         {"optimizer", kolo::state_view(optimizer_)},
+                         {"order", name_of_order(options_.epochs_total > 0)},
+                         {"sampler", sampler_.state()}};
+  kolo::NamedViews per_rank{
       {"random", kolo::random_state()}, {"score", score_.state()}, {"sampler", sampler_.state()}};
+  if (hook_) parts["hook"] = hook_->state();
   if (hook_) per_rank["hook"] = hook_->per_rank_state();
-  const std::filesystem::path file =
-      checkpoints_->save(step_, parts, {.metric = accuracy, .per_rank = per_rank});
-  if (kolo::rank() == 0) fmt::print("checkpoint saved: {}\n", file.string());
+  const auto folder =
+      checkpoints_->save_async(step_, parts, {.metric = accuracy, .per_rank = per_rank});
+  if (kolo::rank() == 0) fmt::print("saving checkpoint: {}\n", folder->string());
 }
 
 void Trainer::save_result() const {

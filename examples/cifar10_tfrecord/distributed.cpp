@@ -198,7 +198,7 @@ class Trainer {
                 options_.patience + 1, learning_rate());
   }
 
-  // KOLO, change 7: rank 0 alone reads and writes files.
+  // KOLO, change 7: all ranks load and save together.
   void resume() {
     const auto found = checkpoints_ ? checkpoints_->load_latest() : std::nullopt;
     if (!found) return;
@@ -213,14 +213,12 @@ class Trainer {
   void save(double validation_loss) {
     if (!checkpoints_) return;
     sampler_.begin_epoch(epoch_);
-    kolo::NamedStates parts;
-    if (kolo::rank() == 0) {
-      parts = {{"network", kolo::state(*network_)},
-               {"optimizer", kolo::state(optimizer_)},
-               {"sampler", sampler_.state()},
-               {"plateau", plateau_.state()}};
-    }
-    checkpoints_->save(static_cast<std::int64_t>(step_), parts, {.metric = validation_loss});
+    checkpoints_->save(static_cast<std::int64_t>(step_),
+                       {{"network", kolo::state_view(*network_)},
+                        {"optimizer", kolo::state_view(optimizer_)},
+                        {"sampler", sampler_.state()},
+                        {"plateau", plateau_.state()}},
+                       {.metric = validation_loss});
   }
 
   const Options& options_;

@@ -82,8 +82,7 @@ Trainer::Trainer(const Options& options, const DataSet& train, const DataSet& va
   resume();
 }
 
-// KOLO: only rank 0 needs the file; every rank gets its contents. No part belongs to one rank, so
-// any number of ranks can resume.
+// KOLO: all ranks load together. No part belongs to one rank, so any number of ranks can resume.
 void Trainer::resume() {
   if (const auto found = checkpoints_ ? checkpoints_->load_latest() : std::nullopt) {
     kolo::load_state(*network_, found->part("network"));
@@ -102,13 +101,11 @@ void Trainer::resume() {
 
 void Trainer::save(double precision) {
   if (!checkpoints_) return;
-  kolo::NamedStates parts;
-  if (kolo::rank() == 0) {
-    parts = {{"network", kolo::state(*network_)},
-             {"optimizer", kolo::state(optimizer_)},
-             {"sampler", sampler_.state()}};
-  }
-  checkpoints_->save(step_, parts, {.metric = precision});
+  checkpoints_->save(step_,
+                     {{"network", kolo::state_view(*network_)},
+                      {"optimizer", kolo::state_view(optimizer_)},
+                      {"sampler", sampler_.state()}},
+                     {.metric = precision});
 }
 
 // Runs on the loader's threads.

@@ -94,8 +94,10 @@ void Trainer::resume() {
 
 void Trainer::save(double validation_loss) {
   if (!checkpoints_) return;
-  kolo::NamedStates parts = adamw_.state();  // KOLO: whole, so that any number of ranks can resume
-  if (kolo::rank() == 0) parts["sampler"] = sampler_.state();
+  // KOLO: whole, so that any number of ranks can resume.
+  const kolo::NamedStates whole = adamw_.state();
+  kolo::NamedViews parts(whole.begin(), whole.end());
+  parts["sampler"] = sampler_.state();
   checkpoints_->save(step_, parts,
                      {.metric = validation_loss, .per_rank = {{"loss", metrics_.state()}}});
 }

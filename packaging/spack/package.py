@@ -17,7 +17,7 @@ class Kolo(CMakePackage, CudaPackage):
     variant("shared", default=True, description="Build shared libraries")
     variant("torch", default=False, description="Build kolo::torch, which needs LibTorch")
     variant("nccl", default=True, when="+cuda", description="Support NCCL between GPUs")
-    variant("tools", default=True, description="Build kolo-perf, kolo-diagnose and kolorun")
+    variant("tools", default=True, description="Build kolo-perf, kolo-diagnose, kolo-checkpoint and kolorun")
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file of a checkpoint: its header, its checksums, and the parts of its tensors.
-#include "training/checkpoint/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_files.hpp"
 
 #include <unistd.h>
 
@@ -9,44 +9,44 @@
 #include <iterator>
 #include <string>
 
+#include "../training/checkpoint_contents.hpp"
 #include "kolo/training/checkpoint.hpp"
 #include "memory_file.hpp"
 #include "target.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/safetensors_header.hpp"
+#include "training/safetensors/safetensors_header.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {
 
-bool equal(const internal::CheckpointContents& a, const internal::CheckpointContents& b) {
+using internal::testing_support::Contents;
+using internal::testing_support::read;
+
+bool equal(const Contents& a, const Contents& b) {
   // A NaN as a metric is not equal to itself.
   return a.header.step == b.header.step && a.header.serial == b.header.serial &&
          a.header.metric.has_value() == b.header.metric.has_value() && a.parts == b.parts &&
          a.per_rank == b.per_rank;
 }
 
-/// The bytes that `write_checkpoint` writes.
-std::string write(const internal::CheckpointHeader& header, const NamedStates& parts,
+/// The bytes of a file with these parts.
+std::string write(internal::CheckpointHeader header, const NamedStates& parts,
                   const std::vector<NamedStates>& per_rank = {}) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("kolo-fuzz-" + std::to_string(::getpid()) + ".safetensors");
-  std::vector<std::string> encoded;
-  for (const NamedStates& of_rank : per_rank) encoded.push_back(internal::encode_parts(of_rank));
-  internal::write_checkpoint(path, header, parts, encoded);
+  header.ranks = static_cast<int>(per_rank.size());
+  internal::write_checkpoint_file(path, header,
+                                  internal::testing_support::file_of(parts, per_rank));
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::filesystem::remove(path);
   return bytes;
 }
 
-internal::CheckpointContents read(const std::filesystem::path& path) {
-  return internal::parse_checkpoint(path, internal::read_checkpoint(path));
-}
-
 bool run(Bytes bytes) {
   static MemoryFile file;
   file.set(bytes);
-  internal::CheckpointContents first;
+  Contents first;
   try {
     first = read(file.path());
   } catch (const CheckpointError&) {
@@ -56,6 +56,7 @@ bool run(Bytes bytes) {
   static unsigned accepted = 0;
   constexpr unsigned written = 64;  // 1 of 64
   if (accepted++ % written != 0) return true;
+  first.header.files = 0;
   file.set(as_input(write(first.header, first.parts, first.per_rank)));
   require(equal(read(file.path()), first),
           "a checkpoint is another one when it is written and read again");

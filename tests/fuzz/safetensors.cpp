@@ -9,7 +9,7 @@
 #include "kolo/error.hpp"
 #include "memory_file.hpp"
 #include "target.hpp"
-#include "training/checkpoint/index_files.hpp"
+#include "training/safetensors/index_files.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {

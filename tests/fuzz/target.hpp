@@ -92,7 +92,6 @@ extern const Target safetensors_target;
 extern const Target safetensors_file_target;
 extern const Target safetensors_index_target;
 extern const Target settings_target;
-extern const Target shard_index_target;
 extern const Target sizes_target;
 extern const Target standing_target;
 extern const Target state_text_target;

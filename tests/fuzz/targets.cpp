@@ -23,7 +23,6 @@ std::span<const Target> targets() {
                               safetensors_file_target,
                               safetensors_index_target,
                               settings_target,
-                              shard_index_target,
                               sizes_target,
                               standing_target,
                               state_text_target,

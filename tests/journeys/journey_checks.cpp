@@ -142,22 +142,26 @@ void Journey::save_checkpoint() {
   sampler.begin_epoch(epoch_);
   saved_step_ = std::int64_t{epoch_} * 10 + branch_;
   const std::string bytes = to_bytes(state());
-  NamedStates parts{{"state", bytes}, {"sampler", sampler.state()}};
-  NamedStates per_rank{{"state", bytes}};
+  NamedViews parts{{"state", bytes}, {"sampler", sampler.state()}};
+  NamedViews per_rank{{"state", bytes}};
   for (std::size_t number = 0; number < hooks_.size(); ++number) {
     if (!hooks_[number]) continue;
     parts[name_of_hook(number)] = hooks_[number]->state();
     per_rank[name_of_hook(number)] = hooks_[number]->per_rank_state();
   }
-  const std::filesystem::path path = checkpoints_->save(
-      saved_step_, parts, {.metric = static_cast<double>(saved_step_), .per_rank = per_rank});
+  const CheckpointExtras extras{.metric = static_cast<double>(saved_step_), .per_rank = per_rank};
+  const bool aside = (saved_step_ + program_.examples) % 2 == 0;
+  const std::filesystem::path path =
+      aside ? checkpoints_->save_async(saved_step_, parts, extras).value()
+            : checkpoints_->save(saved_step_, parts, extras);
   if (first_saved_.empty()) first_saved_ = path;
   const auto found = checkpoints_->load_latest();
   if (!found || found->step != saved_step_)
     throw Unexpected("the latest checkpoint is of step " +
                      (found ? std::to_string(found->step) : "none") + " after one was saved at " +
                      std::to_string(saved_step_));
-  if (found->per_rank_part("state") != bytes) throw Unexpected("a checkpoint has other bytes");
+  if (found->per_rank_part("state").text() != bytes)
+    throw Unexpected("a checkpoint has other bytes");
   returned_ = false;
 }
 

@@ -60,9 +60,9 @@ configure(SUCCEEDS "other components: ." -DKOLO_BUILD_TOOLS=ON)
 configure(SUCCEEDS "pools: .")
 configure(SUCCEEDS "targets: kolo;kolo-perf;quickstart;bench-idle;unit.base." ${all_auto})
 configure(SUCCEEDS "targets: kolo;quickstart;bench-idle." ${without_packages} ${all_auto})
-configure(SUCCEEDS "without kolorun, kolo-diagnose and kolo-perf: CLI11" ${without_packages})
+configure(SUCCEEDS "without kolorun, kolo-diagnose, kolo-checkpoint and kolo-perf: CLI11" ${without_packages})
 configure(SUCCEEDS "without the tests: GoogleTest" ${without_packages})
-configure(FAILS "KOLO_BUILD_TOOLS is ON, but kolorun, kolo-diagnose and kolo-perf cannot be built: CLI11"
+configure(FAILS "KOLO_BUILD_TOOLS is ON, but kolorun, kolo-diagnose, kolo-checkpoint and kolo-perf cannot be built: CLI11"
   ${without_packages} -DKOLO_BUILD_TOOLS=ON)
 configure(FAILS "KOLO_BUILD_TOOLS is 'perhaps'; it must be AUTO, ON or OFF" -DKOLO_BUILD_TOOLS=perhaps)
 

@@ -34,6 +34,12 @@ last "an exception in a callback" 134 "$one has failed: .*signal 6 has ended it"
 last "exit(3)" 3 "$one has failed: its process exits with status 3; it has ended with status 3" \
   "$kolorun" "${near_and_far[@]}" "$departure_program" exit 1
 last "a kill" 137 "$one is lost: .*signal 9 has ended it" "$kolorun" -np 3 "$departure_program" killed 1
+! grep -q "kolo-diagnose" <<<"$output" || fail "a kill: there are no records: $output"
+mkdir records
+last "with records" 137 "$one is lost: .*signal 9 has ended it" \
+  "$kolorun" -np 3 -x KOLO_FLIGHT_RECORDER_DIR=records "$departure_program" killed 1
+pattern=$(sed -n 's/^kolorun: what the ranks were waiting for: kolo-diagnose //p' <<<"$output")
+compgen -G "$pattern" >/dev/null || fail "with records: '$pattern' names no file: $output"
 last "far away" 3 'rank 3 \(process [0-9]+ on far\) has failed: its process exits with status 3.*' \
   "$kolorun" "${near_and_far[@]}" "$departure_program" exit 3
 
@@ -43,6 +49,17 @@ last "no data" 3 "$before it has ended with status 3" "$kolorun" -np 2 --output-
   'if [ $RANK = 1 ]; then for i in $(seq 30); do echo "line $i" >&2; done; echo "no data" >&2; exit 3; fi; sleep 5'
 says "no data" "no data"
 says "no data" "line 12"
+has() { # NAME FILE MEMBER...
+  local name=$1 file=$2 member
+  shift 2
+  for member; do
+    grep -qF "$member" "$file" || fail "$name: $file lacks $member: $(cat "$file")"
+  done
+}
+has "no data" files/rank.1.error.json '"status": 3' '"signal": 0' '"host": "' '"no data"'
+has "no data" files/error.json '"status": 3' '"restarts": 0' 'it has ended with status 3' '"no data"'
+expect "no failure" 0 "" "$kolorun" -np 2 --output-dir files true
+[[ ! -e files/error.json ]] || fail "no failure: error.json is that of the job before"
 ! grep -qxF '    line 11' <<<"$output" || fail "no data: more than 20 lines: $output"
 last "a segmentation fault" 139 "$before signal 11 has ended it" "$kolorun" "${near_and_far[@]}" sh -c \
   'if [ $RANK = 1 ]; then echo "about to fail" >&2; kill -SEGV $$; fi; sleep 5'

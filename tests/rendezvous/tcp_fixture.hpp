@@ -89,7 +89,7 @@ class TcpRendezvousTest : public testing::Test {
   std::vector<pid_t> ranks_{};
   std::mutex mutex_;
   std::string notes_{};
-  std::function<void()> on_stranger_{};  // once its message is found invalid
+  std::function<void()> on_stranger_{};        // once its message is found invalid
   std::function<void()> before_connecting_{};  // in the processes forked from now on
 };
 

@@ -98,7 +98,7 @@ class Training {
 
   void save() {
     kolo::on_one_rank(0, [&] { std::this_thread::sleep_for(save_time_); });
-    checkpoints_.save(model_.steps, {{"weights", kolo::StateDict({{"weights", model_.weights}})}});
+    checkpoints_.save(model_.steps, {{"weights", kolo::StateView({{"weights", model_.weights}})}});
   }
 
   void say(const std::string& what) const {

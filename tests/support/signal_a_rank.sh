@@ -8,7 +8,7 @@ signal_a_rank() {
   local signal=$1 directory=$2 job ranks
   "${@:3}" &
   job=$!
-  until compgen -G "$directory/checkpoint-*.safetensors" >/dev/null; do
+  until compgen -G "$directory/checkpoint-??????????" >/dev/null; do
     if ! kill -0 "$job" 2>/dev/null; then
       echo "the run ended before its first checkpoint" >&2
       return 1

@@ -32,9 +32,10 @@ TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
   broadcast_parameters(*whole.model, 0);
   Checkpointer checkpoints({.directory = directory()});
   whole.steps(3);
-  checkpoints.save(3, {{"model", state(*whole.model)}, {"optimizer", state(whole.optimizer)}},
-                   {.per_rank = {{"random", random_state()}}});
-  whole.steps(4);
+  checkpoints.save_async(
+      3, {{"model", state_view(*whole.model)}, {"optimizer", state_view(whole.optimizer)}},
+      {.per_rank = {{"random", random_state()}}});
+  whole.steps(4);  // while it is being written
 
   ::torch::manual_seed(99);
   AdamTraining resumed;

@@ -4,11 +4,12 @@
 #include "sharded_network.hpp"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace kolo::internal::testing_support {
 namespace {
@@ -92,80 +93,91 @@ TEST_F(ShardedStateTest, StateMovesBetweenKindsAndNumbersOfRanks) {
   EXPECT_THROW(broadcast_optimizer_state(sharded, 0), InvalidArgument);
 }
 
-TEST_F(ShardedStateTest, EachRankWritesItsPartsForAnyNumberOfRanks) {
+/// The states of all ranks, as if each had saved its own.
+std::vector<StateView> of_all_ranks(const StateView& own) {
+  std::vector<StateView> all;
+  for (const std::string& bytes : allgather(to_safetensors(own.copy())))
+    all.emplace_back(from_safetensors(bytes));
+  return all;
+}
+
+std::string load_error(const std::function<void()>& load) { return error_of<Error>(load).what(); }
+
+TEST_F(ShardedStateTest, EachRankSavesItsShardsForAnyNumberOfRanks) {
   const ScratchDirectory scratch;
-  std::string folder = (scratch.path() / "state").string();  // rank 0's
-  broadcast(folder, 0);
+  Checkpointer checkpoints({.directory = scratch.path()});
   Network network;
   const auto base = [](Network& of) {
     return optim::Adam(of.parameters(), optim::AdamOptions(0.01).amsgrad(true));
   };
   ShardedOptimizer optimizer(base(network), network.named_parameters());
-  EXPECT_THROW(optimizer.load(folder), Error);  // there is none
   usual_step(network, optimizer, 0);
-  optimizer.save(folder);
   usual_step(network, optimizer, 1);
-  optimizer.save(folder);  // replaces the first
+  checkpoints.save_async(1, {}, {.per_rank = {{"optimizer", state_view(optimizer)}}});
   const StateDict whole = sent_by(0, optimizer.full_state(0));
+  const std::optional<Checkpoint> found = checkpoints.load_latest();
+  ASSERT_TRUE(found.has_value());
+  const std::vector<StateView> shards = found->per_rank_parts("optimizer");
+  EXPECT_EQ(shards.size(), static_cast<std::size_t>(size()));
 
   const ProcessSet fewer = add_process_set(ranks_by(1, std::max(size() - 1, 1)));
   Network other;
   ShardedOptimizer loaded(base(other), other.named_parameters(), {.process_set = fewer});
   Network another;
   ShardedOptimizer expected(base(another), another.named_parameters(), {.process_set = fewer});
-  loaded.load(folder);
+  loaded.load_sharded_state(shards);
   expected.load_full_state(whole);
   EXPECT_EQ(state(loaded), state(expected));
+  // And back: the rank outside the set has no shards.
+  optimizer.load_sharded_state(of_all_ranks(state_view(loaded)));
+  EXPECT_EQ(sent_by(0, optimizer.full_state(0)), whole);
   barrier();
-
-  // The files of another network, a missing file, and no index.
-  ::torch::Tensor w = parameter({1.0, 2.0});
-  ShardedOptimizer unlike(optim::Adam({w}, 0.01));
-  const auto error = error_of<Error>([&] { unlike.load(folder); });
-  EXPECT_THAT(error.what(), HasSubstr("that of other parameters"));
-  barrier();
-  if (rank() == 0)
-    for (const auto& file : std::filesystem::directory_iterator(folder))
-      if (file.path().filename().string().starts_with("state-00001")) remove(file.path());
-  barrier();
-  EXPECT_THROW(optimizer.load(folder), Error);
-  if (rank() == 0) std::filesystem::remove(std::filesystem::path(folder) / "state.json");
-  barrier();
-  EXPECT_THAT(error_of<Error>([&] { optimizer.load(folder); }).what(),
-              HasSubstr("no complete state"));
-  EXPECT_THROW(optimizer.save("/proc/nowhere"), Error);
-  usual_step(network, optimizer, 2);
-  expect_same_bits_on_all_ranks(network.parameters());
 }
 
-TEST_F(ShardedStateTest, NestedTextsInFilesAreRefused) {
-  // Deep enough that a recursive function would exhaust the stack.
-  const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
-  const ScratchDirectory scratch;
-  std::string folder = (scratch.path() / "state").string();  // rank 0's
-  broadcast(folder, 0);
+TEST_F(ShardedStateTest, ShardsOfAnotherKindAreRefusedOnAllRanks) {
   Network network;
   ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
   usual_step(network, optimizer, 0);
-  optimizer.save(folder);
-  const std::string before = to_safetensors(optimizer.full_state(0));
-  for (const std::string entry : {"param_groups", "kolo.shards.parameters"}) {
-    if (rank() == 0)
-      for (const auto& file : std::filesystem::directory_iterator(folder)) {
-        if (file.path().extension() != ".safetensors") continue;
-        StateDict saved = load_safetensors(file.path());
-        ASSERT_TRUE(saved.metadata.contains(entry));
-        saved.metadata[entry] = nested;
-        save_safetensors(file.path(), saved.views(), saved.metadata);
-      }
-    barrier();
-    const auto error = error_of<Error>([&] { optimizer.load(folder); });
-    EXPECT_THAT(error.what(),
-                HasSubstr(entry == "param_groups" ? "param_groups is nested too deeply"
-                                                  : "they are unknown in the files"));
-    EXPECT_EQ(to_safetensors(optimizer.full_state(0)), before);
-    barrier();
+  const std::vector<StateView> right = of_all_ranks(state_view(optimizer));
+  const StateDict before = sent_by(0, optimizer.full_state(0));
+  // Deep enough that a recursive function would exhaust the stack.
+  const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  ::torch::Tensor w = parameter({1.0, 2.0});
+  ShardedOptimizer unlike(optim::Adam({w}, 0.01));
+  EXPECT_THAT(load_error([&] { unlike.load_sharded_state(right); }),
+              HasSubstr("is that of other parameters"));
+  const auto refused = [&](const auto& change) {
+    std::vector<StateView> wrong = right;
+    change(wrong);
+    return load_error([&] { optimizer.load_sharded_state(wrong); });
+  };
+  EXPECT_THAT(refused([](auto& all) { all.clear(); }), HasSubstr("has no shards"));
+  EXPECT_THAT(refused([](auto& all) { all[0].metadata.erase("kolo.shard"); }),
+              HasSubstr(size() > 1 ? "is not complete" : "has no shards"));
+  EXPECT_THAT(refused([&](auto& all) { all[0].metadata["param_groups"] = nested; }),
+              HasSubstr("param_groups is nested too deeply"));
+  EXPECT_THAT(refused([&](auto& all) { all[0].metadata["kolo.shard_parameters"] = nested; }),
+              HasSubstr("they are unknown in it"));
+  EXPECT_THAT(refused([](auto& all) {
+                all[0].tensors["state.99.exp_avg"] = all[0].tensors.at("state.0.exp_avg");
+              }),
+              HasSubstr("'state.99.exp_avg', which belongs to no parameter"));
+  EXPECT_THAT(refused([](auto& all) {
+                all.back().tensors.at("state.0.exp_avg").read = [](auto, auto) {
+                  throw std::runtime_error("the file is gone");
+                };
+              }),
+              HasSubstr("the file is gone"));
+  EXPECT_THAT(refused([](auto& all) { all.push_back(all[0]); }), HasSubstr("twice: optimizers of"));
+  if (size() > 1) {
+    EXPECT_THAT(refused([](auto& all) { all.pop_back(); }), HasSubstr("is not complete"));
+    EXPECT_THAT(refused([](auto& all) { all.back().tensors.erase("state.0.exp_avg"); }),
+                HasSubstr("lacks elements of the tensor 'state.0.exp_avg'"));
   }
+  EXPECT_EQ(sent_by(0, optimizer.full_state(0)), before);
+  optimizer.load_sharded_state(right);
+  usual_step(network, optimizer, 1);
+  expect_same_bits_on_all_ranks(network.parameters());
 }
 
 // A network, and a second one whose parameters are added to the optimizer.
@@ -193,9 +205,6 @@ struct Program {
 // A group of parameters is added after a step, and another optimizer loads before it makes one.
 TEST_F(ShardedStateTest, AddedParametersAreSavedAndLoaded) {
   for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
-    const ScratchDirectory scratch;
-    std::string folder = (scratch.path() / "state").string();  // rank 0's
-    broadcast(folder, 0);
     const auto in_parts = [&](auto base) {
       return ShardedOptimizer(std::move(base), {}, sharding);
     };
@@ -216,17 +225,17 @@ TEST_F(ShardedStateTest, AddedParametersAreSavedAndLoaded) {
     StateDict full = sharded.full_state(0);
     expect_replicated(full);
     full = sent_by(0, full);
-    sharded.save(folder);
     const StateDict own = state(sharded);
+    const std::vector<StateView> shards = of_all_ranks(own);
     const Tensors before = parts.parameters();
 
     parts.step(sharded, 2);
-    for (const char* const from : {"files", "whole", "own"}) {
+    for (const char* const from : {"shards", "whole", "own"}) {
       SCOPED_TRACE(from);
       Program resumed;
       auto optimizer = resumed.optimizer(in_parts);
       resumed.add_head(optimizer);
-      if (*from == 'f') optimizer.load(folder);
+      if (*from == 's') optimizer.load_sharded_state(shards);
       if (*from == 'w') optimizer.load_full_state(full);
       if (*from == 'o') load_state(optimizer, own);
       for (int i = 0; i < 2; ++i) {
@@ -242,7 +251,6 @@ TEST_F(ShardedStateTest, AddedParametersAreSavedAndLoaded) {
       resumed.step(optimizer, 2);
       EXPECT_TRUE(same_bits(flat(resumed.parameters()), flat(parts.parameters())));
     }
-    barrier();  // before the folder is removed
   }
 }
 
@@ -298,14 +306,10 @@ namespace kolo::internal::testing_support {
 namespace {
 
 TEST_F(ShardedStateTest, SaysWhyAStateCannotBeSaved) {
-  const ScratchDirectory scratch;
-  std::string folder = (scratch.path() / "state").string();  // rank 0's
-  broadcast(folder, 0);
   ::torch::Tensor w = ::torch::ones({8 * size()}).set_requires_grad(true);
   ShardedOptimizer own(OwnSgd({w}, 0.1));
   const char* const classes = "its class is none of SGD, Adam, AdamW, RMSprop and Adagrad";
   EXPECT_THAT(refusal_of([&] { (void)own.full_state(0); }), HasSubstr(classes));
-  EXPECT_THAT(error_of<Error>([&] { own.save(folder); }).what(), HasSubstr(classes));
 
   ::torch::Tensor v = ::torch::ones({8 * size()}).set_requires_grad(true);
   ShardedOptimizer optimizer(optim::Adam({v}, 0.1));
@@ -316,9 +320,6 @@ TEST_F(ShardedStateTest, SaysWhyAStateCannotBeSaved) {
     adam.exp_avg(adam.exp_avg().to(::torch::kComplexFloat));
   }
   EXPECT_THAT(refusal_of([&] { (void)optimizer.full_state(0); }), HasSubstr("'state.0.exp_avg'"));
-  EXPECT_THAT(error_of<Error>([&] { optimizer.save(folder); }).what(),
-              HasSubstr("'state.0.exp_avg'"));
-  barrier();
 }
 
 TEST_F(ShardedStateTest, BytesOfACustomOptimizerAreOfOneRank) {
@@ -337,30 +338,6 @@ TEST_F(ShardedStateTest, BytesOfACustomOptimizerAreOfOneRank) {
   ::torch::Tensor v = ::torch::ones({8}).set_requires_grad(true);
   OwnSgd alone({v}, 0.1);
   EXPECT_THAT(refusal_of([&] { load_state(alone, own); }), HasSubstr("not the full state"));
-}
-
-TEST_F(ShardedStateTest, FilesOfKilledSavesAreRemoved) {
-  const ScratchDirectory scratch;
-  std::string folder = (scratch.path() / "state").string();  // rank 0's
-  broadcast(folder, 0);
-  const auto file = [&](const char* name) { return std::filesystem::path(folder) / name; };
-  const std::vector<const char*> unfinished{
-      "state-00002-of-00009.safetensors.0123456789abcdef.part", "state.json.0123456789abcdef.part"};
-  const char* const other = "notes.part";
-  if (rank() == 0) {
-    std::filesystem::create_directories(folder);
-    for (const char* name : unfinished) std::ofstream(file(name)) << "x";
-    std::ofstream(file(other)) << "x";
-  }
-  barrier();
-  Network network;
-  ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
-  usual_step(network, optimizer, 0);
-  optimizer.save(folder);
-  for (const char* name : unfinished) EXPECT_FALSE(std::filesystem::exists(file(name))) << name;
-  EXPECT_TRUE(std::filesystem::exists(file(other)));
-  optimizer.load(folder);
-  barrier();
 }
 
 }  // namespace

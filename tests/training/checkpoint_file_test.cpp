@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_files.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,18 +12,23 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint_contents.hpp"
 #include "kolo/error.hpp"
 #include "kolo/training/checkpoint.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/disk_file.hpp"
-#include "training/checkpoint/safetensors.hpp"
+#include "training/safetensors/disk_file.hpp"
+#include "training/safetensors/safetensors.hpp"
 
 namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing_support::Contents;
+using testing_support::file_of;
+using testing_support::read;
 
 std::string bytes_of(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -36,7 +41,7 @@ void put(const fs::path& path, const std::string& bytes) {
 
 CheckpointError error_of(const fs::path& path) {
   try {
-    (void)parse_checkpoint(path, read_checkpoint(path));
+    (void)read(path);
   } catch (const CheckpointError& error) {
     return error;
   }
@@ -66,13 +71,9 @@ class FileSizeLimit {
 
 class CheckpointFile : public testing::Test {
  protected:
-  void write(const CheckpointHeader& header) const {
-    write_checkpoint(path_, header, parts_, encoded());
-  }
-  [[nodiscard]] std::vector<std::string> encoded() const {
-    std::vector<std::string> encoded;
-    for (const NamedStates& parts : per_rank_) encoded.push_back(encode_parts(parts));
-    return encoded;
+  void write(CheckpointHeader header, const fs::path& path = {}) const {
+    header.ranks = static_cast<int>(per_rank_.size());
+    write_checkpoint_file(path.empty() ? path_ : path, header, file_of(parts_, per_rank_));
   }
 
   // A correct file with other metadata.
@@ -86,14 +87,12 @@ class CheckpointFile : public testing::Test {
   }
 
   void expect_contents(const CheckpointHeader& header) const {
-    const CheckpointContents contents = parse_checkpoint(path_, read_checkpoint(path_));
+    const Contents contents = read(path_);
     EXPECT_EQ(contents.parts, parts_);
     EXPECT_EQ(contents.per_rank, per_rank_);
-    for (const CheckpointHeader& found : {contents.header, read_checkpoint_header(path_)}) {
-      EXPECT_EQ(found.step, header.step);
-      EXPECT_EQ(found.metric, header.metric);
-      EXPECT_EQ(found.serial, header.serial);
-    }
+    EXPECT_EQ(contents.header.step, header.step);
+    EXPECT_EQ(contents.header.metric, header.metric);
+    EXPECT_EQ(contents.header.serial, header.serial);
   }
 
   testing_support::ScratchDirectory directory_;
@@ -184,7 +183,7 @@ TEST_F(CheckpointFile, AnyByteChangedIsCorrupt) {
         ASSERT_EQ(fault, CheckpointFault::corrupt) << place;
       }
       if (place < header_end) {
-        ASSERT_THROW((void)read_checkpoint_header(path_), CheckpointError) << place;
+        ASSERT_THROW((void)view_checkpoint(find_checkpoint(path_)), CheckpointError) << place;
       }
     }
   }
@@ -244,19 +243,7 @@ TEST_F(CheckpointFile, OfALaterVersionIsForeign) {
 TEST_F(CheckpointFile, ThatIsNotThereIsMissing) {
   EXPECT_EQ(error_of("/nowhere/a.safetensors").fault(), CheckpointFault::missing);
   EXPECT_EQ(error_of(directory_.path() / "other.safetensors").fault(), CheckpointFault::missing);
-  EXPECT_EQ(error_of(directory_.path()).fault(), CheckpointFault::io);
-}
-
-TEST_F(CheckpointFile, WithReceivedPartsOfAWrongChecksumIsNotWritten) {
-  const StateDict with_checksum({{"random.", steps_}}, {{std::string(data_checksum_key), ""}});
-  std::vector<std::string> received = encoded();
-  received[2] = to_safetensors(with_checksum);
-  write_checkpoint(path_, {.step = 1}, parts_, received);
-  const std::string before = bytes_of(path_);
-  received[2].back() ^= 1;
-  EXPECT_THROW(write_checkpoint(path_, {.step = 2}, parts_, received), SafetensorsFault);
-  EXPECT_EQ(bytes_of(path_), before);
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
+  EXPECT_EQ(error_of(directory_.path()).fault(), CheckpointFault::missing);
 }
 
 TEST_F(CheckpointFile, AFailedWriteLeavesTheOldFileAndNothingElse) {
@@ -268,7 +255,117 @@ TEST_F(CheckpointFile, AFailedWriteLeavesTheOldFileAndNothingElse) {
   }
   EXPECT_EQ(bytes_of(path_), before);
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
-  EXPECT_THROW(write_checkpoint("/nowhere/a.safetensors", {}, parts_, encoded()), CheckpointError);
+  EXPECT_THROW(write({}, "/nowhere/a.safetensors"), CheckpointError);
+}
+
+/// A checkpoint of three files in a folder.
+class CheckpointFolder : public CheckpointFile {
+ protected:
+  CheckpointFolder() {
+    for (int file = 0; file < header_.files; ++file) write_file(file);
+    write_checkpoint_index(folder_, header_);
+  }
+
+  [[nodiscard]] fs::path file(int number) const { return checkpoint_file(folder_, number, 3); }
+
+  void write_file(int number) const {
+    const auto value = static_cast<float>(number);
+    write_checkpoint_file(file(number), header_,
+                          flatten({{"model", StateView({{std::to_string(number), value}})}}));
+  }
+
+  const fs::path folder_ = directory_.path();
+  CheckpointHeader header_{.step = 4, .metric = 0.5, .serial = 2, .files = 3, .key = "a1"};
+};
+
+TEST_F(CheckpointFolder, IsReadAsAWhole) {
+  const CheckpointSet set = find_checkpoint(folder_);
+  EXPECT_EQ(set.header.step, 4);
+  EXPECT_EQ(set.header.metric, 0.5);
+  EXPECT_EQ(set.header.serial, 2U);
+  const Contents contents = read(folder_);
+  EXPECT_THAT(names_of(contents.parts.at("model").tensors), testing::ElementsAre("0", "1", "2"));
+  // The index, and any of the files, stand for the folder.
+  for (const fs::path& path : {folder_ / "model.safetensors.index.json", file(1)})
+    EXPECT_EQ(find_checkpoint(path).identity, set.identity) << path;
+  EXPECT_EQ(load_safetensors(folder_ / "model.safetensors.index.json").tensors.size(), 3U);
+}
+
+TEST_F(CheckpointFolder, WithoutOneOfItsFilesIsNone) {
+  fs::remove(file(1));
+  const CheckpointError error = error_of(folder_);
+  EXPECT_EQ(error.fault(), CheckpointFault::missing);
+  EXPECT_THAT(error.what(), HasSubstr("lacks its file 'model-00002-of-00003.safetensors'"));
+}
+
+TEST_F(CheckpointFolder, WithADamagedIndexIsNone) {
+  const fs::path index = folder_ / "model.safetensors.index.json";
+  const std::string whole = bytes_of(index);
+  for (const char* key : {"kolo.serial\": \"", "kolo.metric\": \"", "model.1\": \"model-"}) {
+    std::string changed = whole;
+    char& digit = changed[whole.find(key) + std::string_view(key).size()];
+    digit = digit == '1' ? '2' : '1';
+    put(index, changed);
+    EXPECT_EQ(error_of(folder_).fault(), CheckpointFault::corrupt) << key;
+    EXPECT_THROW((void)read_checkpoint_header(folder_), CheckpointError) << key;
+  }
+  put(index, whole);
+  EXPECT_EQ(read(folder_).header.serial, 2U);
+}
+
+TEST_F(CheckpointFolder, IsFoundByABareName) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  EXPECT_EQ(find_checkpoint("model.safetensors.index.json").files.size(), 3U);
+  EXPECT_EQ(find_checkpoint(file(2).filename()).path, ".");
+  fs::current_path(before);
+}
+
+TEST_F(CheckpointFolder, WithAFileOfAnotherSaveIsNone) {
+  header_.key = "b2";
+  write_file(1);
+  const CheckpointError error = error_of(folder_);
+  EXPECT_EQ(error.fault(), CheckpointFault::corrupt);
+  EXPECT_THAT(error.what(), HasSubstr("00002-of-00003.safetensors' belongs to another checkpoint"));
+  EXPECT_THROW((void)load_safetensors(folder_), CheckpointError);
+}
+
+TEST_F(CheckpointFolder, WithoutATensorOfItsIndexIsNone) {
+  write_checkpoint_file(file(1), header_, {});
+  EXPECT_THAT(error_of(folder_).what(), HasSubstr("lacks the tensor 'model.1'"));
+}
+
+TEST_F(CheckpointFolder, WithATensorTwiceIsNone) {
+  write_checkpoint_file(file(1), header_, flatten({{"model", StateView({{"0", weight_}})}}));
+  EXPECT_THAT(error_of(folder_).what(), HasSubstr("has the tensor 'model.0' of another file"));
+  EXPECT_THROW(write_checkpoint_index(folder_, header_), CheckpointError);
+}
+
+TEST_F(CheckpointFolder, IsNotReadFromFilesThatWereReplaced) {
+  const StateView view = view_safetensors(file(1), "checkpoint", false);
+  write_file(1);
+  try {
+    (void)view.copy();
+    ADD_FAILURE() << "no exception";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("was replaced while it was being read"));
+  }
+}
+
+TEST_F(CheckpointFolder, IsMergedIntoOneFile) {
+  merge_checkpoint(folder_, path_);
+  const Contents merged = read(path_);
+  EXPECT_EQ(merged.parts, read(folder_).parts);
+  EXPECT_EQ(merged.header.step, 4);
+  const fs::path weights = directory_.path() / "weights.safetensors";
+  merge_checkpoint(folder_, weights, "model");
+  float two = 0;
+  EXPECT_THAT(load_safetensors(weights, {{"2", two}}, {.strict = false}).missing, IsEmpty());
+  EXPECT_EQ(two, 2);
+  EXPECT_THROW(merge_checkpoint(folder_, weights, "other"), InvalidArgument);
+  put(file(1), bytes_of(file(1)).substr(0, 300));
+  EXPECT_THROW(merge_checkpoint(folder_, path_), CheckpointError);
+  EXPECT_EQ(read(path_).parts, merged.parts);
 }
 
 TEST(Checksum, IsThatOfZlibAndPng) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves and loads a checkpoint that Python's package `safetensors` reads and writes, too.
-// Usage: checkpoint_program save DIRECTORY | load DIRECTORY
+// Usage: checkpoint_program save|load DIRECTORY | load-from CHECKPOINT
 #include <kolo/kolo.hpp>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -50,21 +51,20 @@ void save(const std::string& directory) {
   for (const auto& [name, view] : model.views()) views.emplace(name, view);
   const double own = 0.5 * kolo::rank();
   kolo::Checkpointer checkpoints({.directory = directory});
-  checkpoints.save(10, {{"model", kolo::StateDict(views)}, {"sampler", "text of a sampler"}},
-                   {.metric = 0.125, .per_rank = {{"residual", kolo::StateDict({{"x", own}})}}});
+  checkpoints.save(10, {{"model", kolo::StateView(views)}, {"sampler", "text of a sampler"}},
+                   {.metric = 0.125, .per_rank = {{"residual", kolo::StateView({{"x", own}})}}});
 }
 
 void require(bool valid, const char* what) {
   if (!valid) throw std::runtime_error(std::string("wrong: ") + what);
 }
 
-void load(const std::string& directory) {
-  const auto found = kolo::Checkpointer({.directory = directory}).load_latest();
+void load(const std::optional<kolo::Checkpoint>& found) {
   require(found.has_value(), "no checkpoint");
   Model model;
   kolo::load_state(model.views(), found->part("model"));
   require(model == expected(), "the model");
-  require(found->part("sampler") == "text of a sampler", "the sampler");
+  require(found->part("sampler").text() == "text of a sampler", "the sampler");
   require(found->metric == 0.125, "the metric");
   require(found->per_rank.empty() == (found->ranks != kolo::size()), "parts of a rank's own");
   if (!found->per_rank.empty()) {
@@ -80,13 +80,15 @@ void load(const std::string& directory) {
 
 int main(int argc, char** argv) {
   const std::string command = argc == 3 ? argv[1] : "";
-  if (command != "save" && command != "load") {
-    std::fputs("usage: checkpoint_program save|load DIRECTORY\n", stderr);
+  if (command != "save" && command != "load" && command != "load-from") {
+    std::fputs("usage: checkpoint_program save|load DIRECTORY | load-from CHECKPOINT\n", stderr);
     return EXIT_FAILURE;
   }
   try {
     const kolo::Session session;
-    (command == "save" ? save : load)(argv[2]);
+    if (command == "save") save(argv[2]);
+    if (command == "load") load(kolo::Checkpointer({.directory = argv[2]}).load_latest());
+    if (command == "load-from") load(kolo::Checkpointer::load(argv[2]));
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes the checkpoints of checkpoint_program with Python's package `safetensors`.
 
-Usage: checkpoint_python.py read FILE RANKS | write FILE | change FILE
+Usage: checkpoint_python.py read FILE|INDEX RANKS | write FILE | change FILE
 """
 import ctypes
+import json
+import os
 import struct
 import sys
 
@@ -34,12 +36,21 @@ def read(path, ranks):
     expected = MODEL | {"sampler": SAMPLER}
     for rank in range(ranks):
         expected[f"per_rank.{rank}.residual.x"] = ("F64", [], struct.pack("<d", 0.5 * rank))
-    with open(path, "rb") as file:
-        tensors = safetensors.deserialize(file.read())
-    found = {name: (tensor["dtype"], list(tensor["shape"]), bytes(tensor["data"]))
-             for name, tensor in tensors}
+    files = [path]
+    if path.endswith(".json"):
+        with open(path) as file:
+            weight_map = json.load(file)["weight_map"]
+        assert set(weight_map) == set(expected), f"{path} lists {set(weight_map)}"
+        folder = os.path.dirname(path)
+        files = sorted({os.path.join(folder, name) for name in os.listdir(folder)} - {path})
+        assert {os.path.join(folder, name) for name in weight_map.values()} <= set(files), weight_map
+    found = {}
+    for name in files:
+        with open(name, "rb") as file:
+            for tensor, value in safetensors.deserialize(file.read()):
+                found[tensor] = (value["dtype"], list(value["shape"]), bytes(value["data"]))
     assert found == expected, f"{path} has {found}"
-    with safe_open(path, framework="np") as file:
+    with safe_open(files[0], framework="np") as file:
         metadata = file.metadata()
         assert numpy.array_equal(file.get_tensor("model.0.weight"),
                                  numpy.arange(1, 7, dtype=numpy.float32).reshape(2, 3))

@@ -8,7 +8,7 @@ here=$(dirname "$0")
 source "$here/../support/fresh_directory.sh"
 source "$here/../support/python_with.sh"
 python_with numpy safetensors
-expect=$1 program=$2 directory=$3
+expect=$1 program=$2 directory=$3 merge=$(dirname "$2")/kolo-checkpoint
 shift 3
 mpirun=("$@")
 ranks=$3
@@ -16,17 +16,25 @@ script=$here/checkpoint_python.py
 
 fresh_directory "$directory"
 "${mpirun[@]}" "$program" save "$directory"
-file=$directory/checkpoint-0000000010.safetensors
-"$python" "$script" read "$file" "$ranks"
+folder=$directory/checkpoint-0000000010
+"$python" "$script" read "$folder/model.safetensors.index.json" "$ranks"
 bash "$expect" 0 "step 10 of $ranks ranks" "${mpirun[@]}" "$program" load "$directory"
 
-mpirun[2]=3
-bash "$expect" 0 "step 10 of $ranks ranks" "${mpirun[@]}" "$program" load "$directory"
+"$merge" merge "$folder" "$directory/merged.safetensors"
+"$python" "$script" read "$directory/merged.safetensors" "$ranks"
 
-mkdir "$directory/python"
-"$python" "$script" write "$directory/python/checkpoint-0000000020.safetensors"
-bash "$expect" 0 "step 20 of 0 ranks" "${mpirun[@]}" "$program" load "$directory/python"
+for other in 1 3; do
+  mpirun[2]=$other
+  bash "$expect" 0 "step 10 of $ranks ranks" "${mpirun[@]}" "$program" load "$directory"
+  bash "$expect" 0 "step 10 of $ranks ranks" "${mpirun[@]}" "$program" load-from "$directory/merged.safetensors"
+done
+
+"$python" "$script" write "$directory/python.safetensors"
+bash "$expect" 0 "step 20 of 0 ranks" "${mpirun[@]}" "$program" load-from "$directory/python.safetensors"
 
 # Python has changed weights, and Kolo reads them.
-"$python" "$script" change "$file"
-bash "$expect" nonzero "Missing in the state: 'brain'" "${mpirun[@]}" "$program" load "$directory"
+"$python" "$script" change "$folder/model-00001-of-$(printf %05d "$ranks").safetensors"
+bash "$expect" nonzero "lacks the tensor 'model.brain'" "${mpirun[@]}" "$program" load-from "$folder"
+"$python" "$script" change "$directory/merged.safetensors"
+bash "$expect" nonzero "Missing in the state: 'brain'" "${mpirun[@]}" "$program" \
+  load-from "$directory/merged.safetensors"

@@ -6,7 +6,7 @@
 #include <csignal>
 
 #include "checkpoints.hpp"
-#include "training/checkpoint/disk_file.hpp"
+#include "training/safetensors/disk_file.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -23,10 +23,10 @@ TEST_F(CheckpointFaults, DamagedOnesArePassedOver) {
     const fs::path path = checkpoints.save(step, parts(step));
     if (step == 2) damage(path, 3000);
     if (step == 3 && me_ == 0)
-      std::fstream(path, std::ios::in | std::ios::out).seekp(-1, std::ios::end) << 'x';
+      std::fstream(first_file(path), std::ios::in | std::ios::out).seekp(-1, std::ios::end) << 'x';
   }
   EXPECT_EQ(checkpoints.load_latest()->step, 1);
-  EXPECT_EQ(checkpoints.latest()->filename(), "checkpoint-0000000001.safetensors");
+  EXPECT_EQ(checkpoints.latest()->filename(), "checkpoint-0000000001");
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
   // A damaged file does not count as one of the last: the complete one before it is kept.
   Checkpointer careful(keeping(1));
@@ -37,15 +37,16 @@ TEST_F(CheckpointFaults, DamagedOnesArePassedOver) {
 TEST_F(CheckpointFaults, TruncatedAndCorruptAreToldApartOnEveryRank) {
   Checkpointer checkpoints(keeping(4));
   const fs::path path = checkpoints.save(1, parts(1));
-  if (me_ == 0) std::ofstream(path, std::ios::app) << "more";
+  if (me_ == 0) std::ofstream(first_file(path), std::ios::app) << "more";
   CheckpointError error = checkpoint_error_of([&] { (void)Checkpointer::load(path); });
   EXPECT_EQ(error.fault(), CheckpointFault::corrupt);
   damage(path, 2000);
   error = checkpoint_error_of([&] { (void)Checkpointer::load(path); });
   EXPECT_EQ(error.fault(), CheckpointFault::truncated);
-  EXPECT_THAT(error.what(), HasSubstr("run/checkpoint-0000000001.safetensors' is truncated"));
+  EXPECT_THAT(error.what(), HasSubstr("run/checkpoint-0000000001/model-00001-of-"));
+  EXPECT_THAT(error.what(), HasSubstr("safetensors' is truncated"));
   if (me_ == 0) {
-    EXPECT_EQ(error.path(), path);
+    EXPECT_EQ(error.path(), first_file(path));
   }
   error = checkpoint_error_of([&] { (void)Checkpointer::load("/nowhere"); });
   EXPECT_EQ(error.fault(), CheckpointFault::missing);
@@ -55,7 +56,11 @@ TEST_F(CheckpointFaults, TruncatedAndCorruptAreToldApartOnEveryRank) {
 TEST_F(CheckpointFaults, WhatAnInterruptedWriteLeftIsRemoved) {
   Checkpointer checkpoints(keeping(2));
   const fs::path path = checkpoints.save(1, parts(1));
-  if (me_ == 0) std::ofstream(internal::unfinished_name(path)) << "half";
+  if (me_ == 0) {
+    const fs::path left = internal::unfinished_name(path);
+    fs::create_directory(left);
+    std::ofstream(left / "model-00001-of-00001.safetensors") << "half";
+  }
   EXPECT_EQ(checkpoints.load_latest()->step, 1);
   checkpoints.save(2, parts(2));
   EXPECT_THAT(steps(), ElementsAre(1, 2));

@@ -3,11 +3,16 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "checkpoints.hpp"
-#include "training/checkpoint/checkpoint_file.hpp"
+#include "training/checkpoint/part_names.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -17,25 +22,25 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::checkpoint_error_of;
 using testing_support::Checkpoints;
+using testing_support::copies_of;
 
 TEST_F(Checkpoints, AreThereOnEveryRank) {
   Checkpointer checkpoints(keeping(2));
   const NamedStates per_rank{{"random", "state of rank " + std::to_string(me_)}};
-  checkpoints.save(7, parts(7), {.metric = 0.25, .per_rank = per_rank});
+  checkpoints.save(7, parts(7), {.metric = 0.25, .per_rank = {per_rank.begin(), per_rank.end()}});
 
   const std::optional<Checkpoint> found = checkpoints.load_latest();
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->step, 7);
   EXPECT_EQ(found->metric, 0.25);
   EXPECT_EQ(found->ranks, n_);
-  EXPECT_EQ(found->part("model"), "model of step 7");
-  EXPECT_EQ(found->part("zeros"), std::string(5000, '\0'));
-  EXPECT_EQ(found->per_rank, per_rank);
+  EXPECT_EQ(found->part("model").text(), "model of step 7");
+  EXPECT_EQ(found->part("zeros").text(), std::string(5000, '\0'));
+  EXPECT_EQ(copies_of(found->per_rank), per_rank);
 
   const CheckpointError error = checkpoint_error_of([&] { (void)found->part("optimizer"); });
   EXPECT_EQ(error.fault(), CheckpointFault::incomplete);
-  EXPECT_THAT(error.what(),
-              HasSubstr("checkpoint-0000000007.safetensors' has no part 'optimizer'"));
+  EXPECT_THAT(error.what(), HasSubstr("checkpoint-0000000007' has no part 'optimizer'"));
 }
 
 TEST_F(Checkpoints, WithPartsThatOneRankCannotSaveAreRefusedOnEveryRank) {
@@ -43,10 +48,10 @@ TEST_F(Checkpoints, WithPartsThatOneRankCannotSaveAreRefusedOnEveryRank) {
   NamedStates per_rank{{"random", "state"}};
   if (me_ == n_ - 1) per_rank["random"] = StateDict(ConstTensorViews{}, {{"key", "\xFF"}});
   try {
-    checkpoints.save(7, parts(7), {.per_rank = per_rank});
+    checkpoints.save(7, parts(7), {.per_rank = {per_rank.begin(), per_rank.end()}});
     ADD_FAILURE() << "no exception";
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("the per-rank parts cannot be saved"));
+    EXPECT_THAT(error.what(), HasSubstr("the parts cannot be saved"));
     EXPECT_THAT(error.what(), HasSubstr("(on rank " + std::to_string(n_ - 1) + ")"));
     EXPECT_THAT(error.ranks(), ElementsAre(n_ - 1));
   }
@@ -135,12 +140,12 @@ TEST_F(Checkpoints, AfterAReturnToAnOlderOneTheNewBranchIsTheLatest) {
   for (const std::int64_t step : {120, 130}) resumed.save(step, parts(step), {.metric = 1.5});
   EXPECT_THAT(steps(), ElementsAre(100, 120, 130));
   EXPECT_EQ(resumed.load_latest()->step, 130);
-  EXPECT_EQ(resumed.latest()->filename(), "checkpoint-0000000130.safetensors");
+  EXPECT_EQ(resumed.latest()->filename(), "checkpoint-0000000130");
 
   // The same step again, after a return to step 100 by its path.
   resumed.save(120, parts(0), {.metric = 1.5});
   EXPECT_THAT(steps(), ElementsAre(100, 120, 130));
-  EXPECT_EQ(resumed.load_latest()->part("model"), "model of step 0");
+  EXPECT_EQ(resumed.load_latest()->part("model").text(), "model of step 0");
 }
 
 TEST_F(Checkpoints, ComeBackTensorByTensorOnEveryRank) {
@@ -152,7 +157,7 @@ TEST_F(Checkpoints, ComeBackTensorByTensorOnEveryRank) {
       checkpoints.save(1, {{"model", me_ == 0 ? StateDict({{"weight", weight}}) : StateDict()}},
                        {.per_rank = {{"count", StateDict({{"value", mine}})}}});
   if (me_ == 0) {
-    const StateDict file = load_safetensors(path);
+    const StateDict file = load_safetensors(path / "model.safetensors.index.json");
     EXPECT_EQ(file.tensors.at("model.weight").shape, Shape{1000});
     EXPECT_EQ(file.tensors.size(), static_cast<std::size_t>(n_) + 1);
   }
@@ -170,12 +175,12 @@ TEST_F(Checkpoints, SavedWhileARankHasJoinedHaveNothingOfItsOwn) {
   Checkpointer checkpoints(keeping(2));
   const NamedStates per_rank{{"random", "state of rank " + std::to_string(me_)}};
   const bool joins_early = n_ > 1 && me_ == last_;
-  if (!joins_early) checkpoints.save(7, parts(7), {.per_rank = per_rank});
+  if (!joins_early) checkpoints.save(7, parts(7), {.per_rank = {per_rank.begin(), per_rank.end()}});
   (void)join();
   const std::optional<Checkpoint> found = checkpoints.load_latest();
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->part("model"), "model of step 7");
-  EXPECT_EQ(found->per_rank, joins_early ? NamedStates{} : per_rank);
+  EXPECT_EQ(found->part("model").text(), "model of step 7");
+  EXPECT_EQ(copies_of(found->per_rank), joins_early ? NamedStates{} : per_rank);
 }
 
 TEST_F(Checkpoints, OfTheSameStepIsReplaced) {
@@ -183,7 +188,7 @@ TEST_F(Checkpoints, OfTheSameStepIsReplaced) {
   checkpoints.save(1, parts(1));
   const fs::path path = checkpoints.save(1, parts(8));
   EXPECT_THAT(steps(), ElementsAre(1));
-  EXPECT_EQ(checkpoints.load_latest()->part("model"), "model of step 8");
+  EXPECT_EQ(checkpoints.load_latest()->part("model").text(), "model of step 8");
   const std::optional<fs::path> latest = checkpoints.latest();
   if (me_ == 0) {
     EXPECT_EQ(latest, path);
@@ -191,23 +196,43 @@ TEST_F(Checkpoints, OfTheSameStepIsReplaced) {
 }
 
 TEST_F(Checkpoints, OfAnotherNumberOfRanksHaveNothingOfThisRanksOwn) {
-  Checkpointer checkpoints(keeping(1));
-  const fs::path path = checkpoints.save(3, parts(3), {.per_rank = {{"random", "x"}}});
-  std::string where = path.string();
-  broadcast(where, 0);
+  std::string where;
   if (me_ == 0) {
-    // As if n + 1 ranks had written it.
-    const auto contents = internal::parse_checkpoint(path, internal::read_checkpoint(path));
-    std::vector<std::string> per_rank;
-    for (const NamedStates& of_rank : contents.per_rank)
-      per_rank.push_back(internal::encode_parts(of_rank));
-    per_rank.emplace_back();
-    internal::write_checkpoint(path, {.step = 3}, contents.parts, per_rank);
+    where = (directory_->path() / "other.safetensors").string();
+    write_checkpoint_file(where, {.step = 3, .ranks = n_ + 1}, flatten(parts(3)));
   }
+  broadcast(where, 0);
   const Checkpoint loaded = Checkpointer::load(where);
   EXPECT_EQ(loaded.ranks, n_ + 1);
   EXPECT_TRUE(loaded.per_rank.empty());
-  EXPECT_EQ(loaded.part("model"), "model of step 3");
+  EXPECT_EQ(loaded.part("model").text(), "model of step 3");
+}
+
+// The elements are those of the rank that has written them.
+TEST_F(Checkpoints, HaveTheLargeTensorsInTheFilesOfAllRanks) {
+  Checkpointer checkpoints(keeping(2));
+  std::map<std::string, std::vector<std::int64_t>> tensors;
+  ConstTensorViews views;
+  for (int i = 0; i < n_; ++i) {
+    auto& tensor = tensors["tensor " + std::to_string(i)];
+    tensor.assign(std::size_t{1} << 14U, me_);
+    views.emplace("tensor " + std::to_string(i), tensor);
+  }
+  const std::int64_t small = me_;
+  views.emplace("small", small);
+  checkpoints.save(1, {{"model", StateView(views)}});
+  const StateDict model = checkpoints.load_latest()->part("model").copy();
+  std::set<std::int64_t> writers;
+  for (const auto& [name, tensor] : model.tensors) {
+    std::int64_t writer = -1;
+    std::memcpy(&writer, tensor.bytes.data(), sizeof writer);
+    if (name != "small") {
+      EXPECT_TRUE(writers.insert(writer).second) << name;
+    } else {
+      EXPECT_EQ(writer, 0);
+    }
+  }
+  EXPECT_EQ(writers.size(), static_cast<std::size_t>(n_));
 }
 
 }  // namespace

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "../session/fixture.hpp"
+#include "checkpoint_contents.hpp"
 #include "kolo/training/checkpoint.hpp"
 #include "scratch_directory.hpp"
+#include "training/checkpoint/checkpoint_files.hpp"
 
 namespace kolo::internal::testing_support {
 
@@ -30,7 +32,7 @@ CheckpointError checkpoint_error_of(const Action& action) {
   return {CheckpointFault::io, {}, ""};
 }
 
-// A fixture with a directory on rank 0; the other ranks have none.
+// A fixture with a directory, whose path only rank 0 knows beforehand.
 class Checkpoints : public WithSession {
  protected:
   Checkpoints() {
@@ -45,7 +47,7 @@ class Checkpoints : public WithSession {
     return {.directory = directory(), .keep_last = last, .best = best};
   }
 
-  [[nodiscard]] NamedStates parts(std::int64_t step) const {
+  [[nodiscard]] NamedViews parts(std::int64_t step) const {
     if (me_ != 0) return {};
     return {{"model", "model of step " + std::to_string(step)}, {"zeros", std::string(5000, '\0')}};
   }
@@ -62,8 +64,8 @@ class Checkpoints : public WithSession {
     std::set<std::int64_t> steps;
     std::istringstream lines(found);
     for (std::string line; std::getline(lines, line);) {
-      const std::string start = "checkpoint-", end = ".safetensors";
-      if (line.starts_with(start) && line.ends_with(end)) {
+      const std::string start = "checkpoint-";
+      if (line.starts_with(start) && line.find('.') == std::string::npos) {
         steps.insert(std::stoll(line.substr(start.size())));
       } else {
         ADD_FAILURE() << "what is '" << line << "'?";
@@ -72,8 +74,14 @@ class Checkpoints : public WithSession {
     return {steps.begin(), steps.end()};
   }
 
-  void damage(const std::filesystem::path& path, std::int64_t keep_bytes) const {
-    if (me_ == 0) std::filesystem::resize_file(path, static_cast<std::uintmax_t>(keep_bytes));
+  // The file of rank 0 in a checkpoint.
+  [[nodiscard]] std::filesystem::path first_file(const std::filesystem::path& checkpoint) const {
+    return checkpoint_file(checkpoint, 0, n_);
+  }
+
+  void damage(const std::filesystem::path& checkpoint, std::int64_t keep_bytes) const {
+    if (me_ == 0)
+      std::filesystem::resize_file(first_file(checkpoint), static_cast<std::uintmax_t>(keep_bytes));
   }
 
   std::optional<ScratchDirectory> directory_;

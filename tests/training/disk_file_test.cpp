@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint/disk_file.hpp"
+#include "training/safetensors/disk_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

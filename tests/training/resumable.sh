@@ -10,10 +10,10 @@ shift 3
 fresh_directory "$directory"
 whole=$("$@" "$program" "$directory/whole" 4)
 "$@" "$program" "$directory/parts" 2
-newest=$(ls "$directory"/parts/*.safetensors | tail -n 1)
-truncate -s -1 "$newest"
+newest=$(ls -d "$directory"/parts/checkpoint-* | tail -n 1)
+truncate -s -1 "$newest"/model-00001-of-*.safetensors
 parts=$("$@" "$program" "$directory/parts" 4 2>"$directory/messages")
-grep -q "warning: checkpoint '$newest' is truncated.*skipped" "$directory/messages"
+grep -q "warning: checkpoint '$newest/model-00001-of-.*' is truncated.*skipped" "$directory/messages"
 printf '%s\n' "$whole" "$parts"
 [[ $whole == *" x + "* && $whole == "$parts" ]]
 

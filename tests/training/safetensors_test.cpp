@@ -16,8 +16,8 @@
 #include "kolo/error.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/safetensors.hpp"
-#include "training/checkpoint/safetensors_header.hpp"
+#include "training/safetensors/safetensors.hpp"
+#include "training/safetensors/safetensors_header.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -286,32 +286,37 @@ TEST_F(SafetensorsFile, CutAnywhereIsRefused) {
   }
 }
 
-TEST_F(SafetensorsFile, InMemoryIsViewedWithoutACopy) {
-  const std::string bytes = to_safetensors(
-      StateDict({{"a", weight_}, {"b", {weight_.data(), Shape{3, 2}}}}, {{"key", "text"}}));
-  const StateViews views = view_safetensors(bytes);
-  EXPECT_EQ(StateDict(views.tensors, views.metadata), from_safetensors(bytes));
-  EXPECT_THAT(names_of(views.tensors), ElementsAre("a", "b"));
-  const char* const data = bytes.data() + bytes.size() - 2 * weight_.size() * sizeof(float);
-  EXPECT_EQ(views.tensors.at("a").data(), data);
-  EXPECT_EQ(views.tensors.at("b").data(), data + weight_.size() * sizeof(float));
-  EXPECT_TRUE(view_safetensors(to_safetensors({})).tensors.empty());
+TEST_F(SafetensorsFile, IsReadInPiecesWhenTheyAreNeeded) {
+  const StateDict state({{"a", weight_}, {"b", {weight_.data(), Shape{3, 2}}}}, {{"key", "text"}});
+  put(to_safetensors(state));
+  for (const bool keeps_open : {true, false}) {
+    const StateView view = view_safetensors(path_, "file", keeps_open);
+    EXPECT_EQ(view.copy(), state);
+    std::array<float, 2> some{};
+    view.tensors.at("b").read(3 * sizeof(float),
+                              {reinterpret_cast<char*>(some.data()), sizeof some});
+    EXPECT_THAT(some, ElementsAre(weight_[3], weight_[4]));
+    std::string beyond(sizeof(float), ' ');
+    EXPECT_THROW(view.tensors.at("b").read(6 * sizeof(float), beyond), CheckpointError);
+  }
 }
 
 TEST_F(SafetensorsFile, InMemoryIsVerifiedByItsChecksum) {
   std::string bytes =
       to_safetensors(StateDict({{"a", weight_}}, {{std::string(data_checksum_key), ""}}));
-  EXPECT_EQ(view_safetensors(bytes).tensors.size(), 1U);
+  EXPECT_EQ(from_safetensors(bytes).tensors.size(), 1U);
   for (const std::size_t bit : {0U, 7U}) {
     std::string damaged = bytes;
     damaged.back() = static_cast<char>(damaged.back() ^ (1 << bit));
-    const auto fault = error_of<SafetensorsFault>([&] { (void)view_safetensors(damaged); });
+    const auto fault = error_of<SafetensorsFault>([&] { (void)read_safetensors(damaged); });
     EXPECT_EQ(fault.fault(), CheckpointFault::corrupt);
     EXPECT_THAT(fault.what(), HasSubstr("the checksum of its data is wrong"));
+    put(damaged);
+    EXPECT_THROW(verify_safetensors(path_, "file"), CheckpointError);
     EXPECT_THROW((void)from_safetensors(damaged), InvalidArgument);
   }
   bytes.pop_back();
-  EXPECT_EQ(error_of<SafetensorsFault>([&] { (void)view_safetensors(bytes); }).fault(),
+  EXPECT_EQ(error_of<SafetensorsFault>([&] { (void)read_safetensors(bytes); }).fault(),
             CheckpointFault::truncated);
 }
 

@@ -345,6 +345,12 @@ def sharded(data):
                     ["---", *["---:"] * 3])
 
 
+def checkpoint_pause(data):
+    return markdown(["ranks", "`save`", "`save_async`", "ratio", "rank 0's file", "memory that it adds on rank 0"],
+                    [[row["ranks"], f"{row['save_ms']} ms", f"{row['save_async_ms']} ms", row["ratio"],
+                      f"{row['share_mib']} MiB", f"{row['memory_mib']} MiB"] for row in data["checkpoint_pause"]])
+
+
 def rows_between_hosts(data):
     def size(count):
         return f"{int(count) >> 20} MiB" if int(count) >= 1 << 20 else f"{int(count) >> 10} KiB"
@@ -411,4 +417,4 @@ TABLES = {table.__name__: table for table in (
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
-    fusion_threshold, rows_between_hosts, sharded)}
+    fusion_threshold, rows_between_hosts, sharded, checkpoint_pause)}

@@ -106,7 +106,7 @@ class Agent {
   void start(const rendezvous::Launch& launch);
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;
   void reap();
-  void report(const Running& child, int how);
+  void report(const Running& child, pid_t pid, int how);
   void report_not_started(rendezvous::ProcessId process, int status);
   void copy_output();
   void signal_all(int signal);

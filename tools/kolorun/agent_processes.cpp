@@ -16,6 +16,7 @@
 #include "agent.hpp"
 #include "base/process_limits.hpp"
 #include "child.hpp"
+#include "error_files.hpp"
 #include "rendezvous/server/process_table.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
@@ -124,8 +125,7 @@ void Agent::report_not_started(rendezvous::ProcessId process, int status) {
 }
 
 /// Reports an exit, with what may explain it.
-void Agent::report(const Running& child, int how) {
-  if (!connection_) return;
+void Agent::report(const Running& child, pid_t pid, int how) {
   rendezvous::Exited exited{
       .process = child.id,
       .status = WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how),
@@ -138,7 +138,11 @@ void Agent::report(const Running& child, int how) {
     exited.last_lines = child.last_lines           ? child.last_lines->text()
                         : child.error_file.empty() ? ""
                                                    : LastLines::of_file(child.error_file);
-  connection_->send(exited);
+  if (exited.status != 0 && !child.error_file.empty())
+    write_error_file(child.error_file.substr(0, child.error_file.rfind('.')) + ".error.json",
+                     options_.joining.host.empty() ? transport::host_name() : options_.joining.host,
+                     pid, exited);
+  if (connection_) connection_->send(exited);
 }
 
 void Agent::reap() {
@@ -154,7 +158,7 @@ void Agent::reap() {
     if (!is_clean || child->second.end_at || child->second.kill_at || status_.value_or(0) != 0)
       ::kill(-pid, SIGKILL);
     copy_output();  // what it has written last
-    report(child->second, how);
+    report(child->second, pid, how);
     children_.erase(child);
   }
 }

@@ -24,6 +24,7 @@
 
 #include "agent.hpp"
 #include "child.hpp"
+#include "error_files.hpp"
 #include "launcher.hpp"
 #include "options.hpp"
 #include "output.hpp"
@@ -66,14 +67,29 @@ std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& probl
   }
 }
 
+/// Where the ranks of this host write their flight records; "" if they do not.
+std::string flight_record_folder(const Options& options) {
+  constexpr std::string_view name = "KOLO_FLIGHT_RECORDER_DIR=";
+  const char* const variable = std::getenv("KOLO_FLIGHT_RECORDER_DIR");
+  std::string folder = variable == nullptr ? "." : variable;
+  for (const std::string& given : options.variables)
+    if (given.starts_with(name)) folder = given.substr(name.size());
+  return folder == "off" ? "" : folder;
+}
+
 /// The last thing on the screen: what has failed first, and what it has said.
-int report(const rendezvous::JobEnd& end) {
+int report(const Options& options, const rendezvous::JobEnd& end, double seconds) {
+  write_job_error_file(options.output_dir, end, options.server.restarts);
   std::string text;
   if (!end.last_lines.empty() && !end.reason.empty()) {
     text += "kolorun: the last lines that the process which has failed first wrote:\n";
     std::istringstream lines(end.last_lines);
     for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';
   }
+  const std::string records =
+      end.reason.empty() ? "" : flight_records_in(flight_record_folder(options), seconds);
+  if (!records.empty())
+    text += fmt::format("kolorun: what the ranks were waiting for: kolo-diagnose {}\n", records);
   if (!end.reason.empty()) text += fmt::format("kolorun: the job has failed: {}\n", end.reason);
   write_all(STDERR_FILENO, text);
   return end.status;
@@ -151,9 +167,10 @@ int run_job(Options& options, const node::FileDescriptor& signals) {
     const auto begin = std::chrono::steady_clock::now();
     const rendezvous::JobEnd end =
         is_here ? run_host(options, signals) : Launcher(options, signals).run();
-    const int status = report(end);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    const int status = report(options, end, time.count());
     if (!end.restarts || is_told_to_end()) return status;
-    const bool is_quick = std::chrono::steady_clock::now() - begin < quick_failure;
+    const bool is_quick = time < quick_failure;
     quick_failures = is_quick ? quick_failures + 1 : 0;
     if (!pause(pause_after(quick_failures), signals)) return status;
     ++options.server.restarts;

@@ -115,38 +115,46 @@ NamedParameters names_of(const Names& names) {
 
 }  // namespace detail
 
-/// Copies a module's parameters and buffers to a state and back. `Checkpointer` stores them tensor
-/// by tensor (`model.layers.0.weight`). In two cases the state is a LibTorch archive instead: if
-/// the module has complex or sparse tensors, which a safetensors file cannot hold, or if `save` of
-/// the module or of a submodule writes more than parameters and buffers. `load_state` reads both
-/// forms; for an archive, it calls the module's `load`. It assigns to the module's existing
-/// tensors, so optimizers of the module stay valid. It throws InvalidArgument if the state is not
-/// of a module with the same names and shapes. Nothing has changed then, except that an archive may
-/// have been loaded in part. A weight with several names (a tied weight) needs only one of them.
+/// A module's parameters and buffers as a state, and back. `Checkpointer` stores them tensor by
+/// tensor (`model.layers.0.weight`). In two cases the state is a LibTorch archive instead: if the
+/// module has complex or sparse tensors, which a safetensors file cannot hold, or if `save` of the
+/// module or of a submodule writes more than parameters and buffers. `load_state` reads both forms;
+/// for an archive, it calls the module's `load`. It assigns to the module's existing tensors, so
+/// optimizers of the module stay valid. It throws InvalidArgument if the state is not of a module
+/// with the same names and shapes. Nothing has changed then, except that an archive may have been
+/// loaded in part. A weight with several names (a tied weight) needs only one of them.
 ///
-///     checkpoints.save(step,
-///                      {{"model", kolo::state(*model)},
-///                       {"optimizer", kolo::state(optimizer)},
-///                       {"sampler", sampler.state()}},
-///                      {.per_rank = {{"random", kolo::random_state()}}});
+/// `state` copies. `state_view` refers to the tensors, which are copied when they are saved. Make a
+/// new view for each save: archives, and numbers such as learning rates, are copied when the view
+/// is made, and do not follow later changes.
+///
+///     checkpoints.save_async(step,
+///                            {{"model", kolo::state_view(*model)},
+///                             {"optimizer", kolo::state_view(optimizer)},
+///                             {"sampler", sampler.state()}},
+///                            {.per_rank = {{"random", kolo::random_state()}}});
 ///
 ///     kolo::load_state(*model, checkpoint.part("model"));
+[[nodiscard]] KOLO_EXPORT StateView state_view(const ::torch::nn::Module& module);
 [[nodiscard]] KOLO_EXPORT StateDict state(const ::torch::nn::Module& module);
-KOLO_EXPORT void load_state(::torch::nn::Module& module, const StateDict& state);
+KOLO_EXPORT void load_state(::torch::nn::Module& module, const StateView& state);
 
 /// As above for named tensors that no module lists. They must be dense and not complex.
+[[nodiscard]] KOLO_EXPORT StateView state_view(const NamedParameters& tensors);
 [[nodiscard]] KOLO_EXPORT StateDict state(const NamedParameters& tensors);
-KOLO_EXPORT void load_state(const NamedParameters& into, const StateDict& state);
+KOLO_EXPORT void load_state(const NamedParameters& into, const StateView& state);
 
-/// Copies an optimizer's state (such as momentum) and the options of its parameter groups to a
-/// state and back. The state of SGD, Adam, AdamW, RMSprop and Adagrad has PyTorch's names:
-/// `state.0.exp_avg` for the optimizer's first parameter, and `param_groups` in the metadata, as
-/// JSON. Other optimizers become LibTorch archives. For a DistributedOptimizer, call it between a
-/// step and the next backward. The state of a ShardedOptimizer holds only this rank's shards, and
-/// loads only on this rank: save it in `CheckpointExtras::per_rank`, or save `full_state`. Throws
+/// An optimizer's state (such as momentum) and the options of its parameter groups, as above. The
+/// state of SGD, Adam, AdamW, RMSprop and Adagrad has PyTorch's names: `state.0.exp_avg` for the
+/// optimizer's first parameter, and `param_groups` in the metadata, as JSON. Other optimizers
+/// become LibTorch archives. For a DistributedOptimizer, call it between a step and the next
+/// backward. The state of a ShardedOptimizer holds only this rank's shards: save it in
+/// `CheckpointExtras::per_rank`. `load_state` takes it back on the same rank of as many ranks, and
+/// `load_sharded_state` loads the shards of all ranks on any number of ranks. Throws
 /// InvalidArgument as above.
+[[nodiscard]] KOLO_EXPORT StateView state_view(const ::torch::optim::Optimizer& optimizer);
 [[nodiscard]] KOLO_EXPORT StateDict state(const ::torch::optim::Optimizer& optimizer);
-KOLO_EXPORT void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state);
+KOLO_EXPORT void load_state(::torch::optim::Optimizer& optimizer, const StateView& state);
 
 /// Types with their own overloads above.
 template <typename T>
@@ -158,11 +166,11 @@ concept HasOverload =
 /// of tensors. A `torch::jit::Module` is stored without its attributes.
 template <typename T>
   requires(!HasOverload<T>)
-[[nodiscard]] StateDict state(const T& value) {
+[[nodiscard]] StateView state_view(const T& value) {
   if constexpr (HoldsModule<T>) {
-    return state(static_cast<const ::torch::nn::Module&>(*value));
+    return state_view(static_cast<const ::torch::nn::Module&>(*value));
   } else if constexpr (AnyModule<T>) {
-    return state(detail::module_tensors(value));
+    return state_view(detail::module_tensors(value));
   } else {
     std::ostringstream stream;
     ::torch::save(value, stream);
@@ -170,8 +178,11 @@ template <typename T>
   }
 }
 template <typename T>
+  requires(!HasOverload<T>)
+[[nodiscard]] StateDict state(const T& value) { return state_view(value).copy(); }
+template <typename T>
   requires(!HasOverload<T> && !std::same_as<std::remove_cv_t<T>, TensorViews>)
-void load_state(T& value, const StateDict& state) {
+void load_state(T& value, const StateView& state) {
   if constexpr (HoldsModule<T>) {
     load_state(static_cast<::torch::nn::Module&>(*value), state);
   } else if constexpr (AnyModule<T>) {
@@ -191,7 +202,7 @@ void load_state(T& value, const StateDict& state) {
 
 /// Restores the generators. Throws InvalidArgument unless the state came from `random_state` in a
 /// process with the same type of device.
-KOLO_EXPORT void load_random_state(const StateDict& state);
+KOLO_EXPORT void load_random_state(const StateView& state);
 
 /// A copy of the elements, on the CPU. Throws InvalidArgument for u16, u32 and u64, which LibTorch
 /// lacks.
@@ -208,12 +219,13 @@ void save_safetensors(const std::filesystem::path& path, const Module& module,
   save_safetensors(path, detail::module_tensors(module), metadata);
 }
 
-/// Reads a safetensors file, or the files of an index, into a module's existing parameters and
-/// buffers, or into any named tensors, by name. Elements are converted to the dtype of the existing
-/// tensor and copied to its device. Throws InvalidArgument for a tensor of another shape and, if
-/// `strict`, for missing and unexpected names; then no tensor is changed. Of a tied weight, the
-/// file may hold one name. Throws CheckpointError for a damaged file. Not collective: on several
-/// ranks, load on one and call `broadcast_parameters`, or load the same file on all.
+/// Reads a safetensors file, the files of an index, or a checkpoint's folder, into a module's
+/// existing parameters and buffers, or into any named tensors, by name. Elements are converted to
+/// the dtype of the existing tensor and copied to its device. Throws InvalidArgument for a tensor
+/// of another shape and, if `strict`, for missing and unexpected names; then no tensor is changed.
+/// Of a tied weight, the file may hold one name. Throws CheckpointError for a damaged file. Not
+/// collective: on several ranks, load on one and call `broadcast_parameters`, or load the same file
+/// on all.
 ///
 ///     kolo::load_safetensors("resnet50.safetensors", *model);
 ///     kolo::load_safetensors("resnet50.safetensors", *backbone,

@@ -14,7 +14,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -48,6 +47,8 @@ class KOLO_EXPORT ShardedBase : public ReducingOptimizer {
  public:
   /// This rank's position in the set, such as "2 of 4".
   [[nodiscard]] virtual std::string place() const = 0;
+  /// Describes the whole parameters, to find out whether a state is of the same ones.
+  [[nodiscard]] virtual std::string describe_parameters() const = 0;
   /// Replaces parameters that were added since the last call by their shards.
   virtual void adopt_parameters() = 0;
   virtual void save_shards(::torch::serialize::OutputArchive& archive) const = 0;
@@ -90,9 +91,10 @@ class ShardedReducer {
   [[nodiscard]] KOLO_EXPORT StateDict full_state(const Optimizer& optimizer, int root) const;
   static constexpr int all_ranks_get_it = -1;
   KOLO_EXPORT void rejoin(Optimizer& optimizer);
-  KOLO_EXPORT void load_full_state(const StateDict& state, Optimizer& optimizer);
-  KOLO_EXPORT void save(const std::filesystem::path& folder, Optimizer& optimizer);
-  KOLO_EXPORT void load(const std::filesystem::path& folder, Optimizer& optimizer);
+  KOLO_EXPORT void load_full_state(const StateView& state, Optimizer& optimizer);
+  KOLO_EXPORT void load_sharded_state(const std::vector<StateView>& saved, Optimizer& optimizer);
+  /// The dtypes and shapes of the parameters, as JSON.
+  [[nodiscard]] KOLO_EXPORT std::string describe_parameters(const Optimizer& optimizer) const;
   [[noreturn]] KOLO_EXPORT static void refuse_archive(const char* call);
 
  private:
@@ -241,28 +243,26 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// Loads this rank's shards from a full state: the result of `full_state`, or of `kolo::state`
   /// for a DistributedOptimizer. Not collective. Throws InvalidArgument for any other state; then
   /// nothing is changed.
-  void load_full_state(const StateDict& state) { reducer_.load_full_state(state, *this); }
+  void load_full_state(const StateView& state) { reducer_.load_full_state(state, *this); }
 
   /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. Divides the
   /// parameters among the ranks of the new session, and drops the optimizer's state: call
-  /// `load_full_state` afterwards.
+  /// `load_full_state` or `load_sharded_state` afterwards.
   void rejoin() { reducer_.rejoin(*this); }
 
-  /// Each rank writes its shards of the state to its own file in `folder`, a directory that all
-  /// ranks of the set share and that is created if missing. The index is written last and completes
-  /// the save. Any earlier index is removed first, so use a new folder for each save, and for each
-  /// optimizer. If a rank fails, all ranks throw an Error that names it. Collective in the set;
-  /// ranks outside it write nothing.
-  void save(const std::filesystem::path& folder) { reducer_.save(folder, *this); }
-
-  /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
-  /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
-  /// or for other parameters, all ranks throw an Error that names it. That rank keeps its state;
-  /// others may have loaded theirs. Collective in the set; ranks outside it read on their own.
-  void load(const std::filesystem::path& folder) { reducer_.load(folder, *this); }
+  /// Loads this rank's shards of a state that any number of ranks have saved as per-rank parts,
+  /// with `kolo::state_view(optimizer)`: pass `found->per_rank_parts("optimizer")`. Reads only what
+  /// this rank needs. If shards are missing, damaged or of other parameters on one rank, all ranks
+  /// of the set throw an Error that names the rank. Its state is unchanged, but others may have
+  /// loaded theirs: load again before the next step. Optimizers of different process sets need
+  /// parts of different names. Collective in the set; local on a rank outside it, whose shards are
+  /// whole.
+  void load_sharded_state(const std::vector<StateView>& shards) {
+    reducer_.load_sharded_state(shards, *this);
+  }
 
   /// `torch::save` and `torch::load` call these, which throw InvalidArgument: this rank has only
-  /// its shards. Use `full_state`, or `save` and `load` with a folder.
+  /// its shards. Use `full_state`, or `kolo::state_view` in per-rank parts.
   void save(::torch::serialize::OutputArchive& /*archive*/) const override {
     detail::ShardedReducer::refuse_archive("torch::save");
   }
@@ -276,6 +276,9 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
 
   /// For `kolo::state` and `kolo::load_state`, which take the shards of this rank only.
   [[nodiscard]] std::string place() const override { return reducer_.place(); }
+  [[nodiscard]] std::string describe_parameters() const override {
+    return reducer_.describe_parameters(*this);
+  }
   void adopt_parameters() override { reducer_.adopt(*this); }
 
  private:

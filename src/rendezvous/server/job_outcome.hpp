@@ -37,9 +37,9 @@ class JobOutcome {
     any_lost_ = true;
   }
   /// The session of a process of a job that is not elastic has failed by its own doing. It is the
-  /// first cause if it ends with an error. Another process may have ended because of it and be heard
-  /// first, since messages of different connections overtake each other; but a process that knows of
-  /// a loss reports no failure of its own.
+  /// first cause if it ends with an error. Another process may have ended because of it and be
+  /// heard first, since messages of different connections overtake each other; but a process that
+  /// knows of a loss reports no failure of its own.
   void note_own_failure(const Process& process) {
     if (cause_id_ == 0) cause_id_ = process.id;
   }

@@ -111,9 +111,9 @@ class TcpServer {
   // Used only by the thread in `run`:
   Link last_link_ = 0;
   std::map<Link, Client> clients_{};
-  std::vector<Link> ready_{};    // the clients to serve in this pass
-  std::vector<Link> due_{};      // those to serve in the next pass, whatever happens
-  std::vector<Link> closing_{};  // oldest first
+  std::vector<Link> ready_{};        // the clients to serve in this pass
+  std::vector<Link> due_{};          // those to serve in the next pass, whatever happens
+  std::vector<Link> closing_{};      // oldest first
   std::vector<Link> ended_links_{};  // those that end in the next pass, after its messages
   std::optional<JobEnd> end_{};
   std::atomic<bool> has_processes_ = false;

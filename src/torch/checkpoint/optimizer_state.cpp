@@ -19,7 +19,7 @@
 #include "torch/optimizer/optimizer_kinds.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/checkpoint/strict_json.hpp"
+#include "training/safetensors/strict_json.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -38,11 +38,11 @@ void from_json_to(const json& text, std::tuple<double, double>& value) {
   value = {text.at(0).get<double>(), text.at(1).get<double>()};
 }
 
-void add_state(HostTensors& tensors, const std::string& name, std::int64_t value) {
-  tensors.add(name, ::torch::scalar_tensor(value, ::torch::kInt64));
+void add_state(StateView& view, const std::string& name, std::int64_t value) {
+  add_tensor(view, name, ::torch::scalar_tensor(value, ::torch::kInt64));
 }
-void add_state(HostTensors& tensors, const std::string& name, const ::torch::Tensor& value) {
-  if (value.defined()) tensors.add(name, value);
+void add_state(StateView& view, const std::string& name, const ::torch::Tensor& value) {
+  if (value.defined()) add_tensor(view, name, value);
 }
 
 using Stored = std::function<::torch::Tensor(const ::torch::Tensor&, const ::torch::Tensor&)>;
@@ -70,8 +70,8 @@ std::string unstorable(K /*kind*/, const Optimizer& optimizer) {
 }
 
 template <typename K>
-StateDict save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
-  HostTensors tensors;
+StateView save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
+  StateView view;
   json groups = json::array();
   std::size_t number = 0;
   for (const auto& group : optimizer.param_groups()) {
@@ -88,17 +88,20 @@ StateDict save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
                  [&](const char* name, const auto& value) {
                    if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
                      if (stored && value.defined())
-                       return add_state(tensors, start + name, stored(parameter, value));
+                       return add_state(view, start + name, stored(parameter, value));
                    }
-                   add_state(tensors, start + name, value);
+                   add_state(view, start + name, value);
                  });
     }
     groups.push_back(std::move(options));
   }
-  Metadata metadata{{"class", kind.name}, {"param_groups", groups.dump()}};
+  view.metadata = {{"class", kind.name}, {"param_groups", groups.dump()}};
   const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
-  if (sharded != nullptr && !stored) metadata.emplace(shard_place_entry, sharded->place());
-  return StateDict(tensors.views(), std::move(metadata));
+  if (sharded != nullptr && !stored) {
+    view.metadata.emplace(shard_place_entry, sharded->place());
+    view.metadata.emplace(shard_parameters_entry, sharded->describe_parameters());
+  }
+  return view;
 }
 
 [[noreturn]] void refuse_state(const std::string& why) {
@@ -109,7 +112,7 @@ StateDict save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
 template <typename K>
 class Loader {
  public:
-  Loader(const StateDict& saved, Optimizer& optimizer, const ParameterShards* shards)
+  Loader(const StateView& saved, Optimizer& optimizer, const ParameterShards* shards)
       : saved_(saved), optimizer_(optimizer), shards_(shards) {}
 
   void read(const json& groups) {
@@ -183,7 +186,7 @@ class Loader {
     if (shard != nullptr) value = shard->shard_of(value).clone();
   }
 
-  const StateDict& saved_;
+  const StateView& saved_;
   Optimizer& optimizer_;
   const ParameterShards* shards_;
   std::vector<typename K::Options> options_{};
@@ -192,7 +195,7 @@ class Loader {
 };
 
 template <typename K>
-void load_as(K kind, const StateDict& saved, Optimizer& optimizer, const ParameterShards* shards) {
+void load_as(K kind, const StateView& saved, Optimizer& optimizer, const ParameterShards* shards) {
   const auto found = saved.metadata.find("class");
   if (found == saved.metadata.end() || found->second != kind.name)
     refuse_state("it is of the class '" + (found == saved.metadata.end() ? "" : found->second) +
@@ -223,7 +226,7 @@ void require_same_place(const std::string& there, const std::string& here) {
   if (there == here) return;
   refuse_state("it has " + (there.empty() ? "the full state" : "shard " + there) + ", not " +
                (here.empty() ? "the full state" : "shard " + here) +
-               ". Save a ShardedOptimizer's by full_state() or save()");
+               ". Load a ShardedOptimizer's with load_full_state() or load_sharded_state()");
 }
 
 std::string obstacle_to_saving(const Optimizer& optimizer) {
@@ -233,14 +236,22 @@ std::string obstacle_to_saving(const Optimizer& optimizer) {
   return found.empty() ? "" : found + ", which a safetensors file cannot hold";
 }
 
-std::optional<StateDict> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
+std::optional<StateView> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
   if (!obstacle_to_saving(optimizer).empty()) return std::nullopt;
-  StateDict saved;
+  StateView saved;
   with_kind(optimizer, [&](auto kind) { saved = save_as(kind, optimizer, stored); });
   return saved;
 }
 
-void load_optimizer(const StateDict& state, Optimizer& optimizer, const ParameterShards* shards) {
+bool is_archive(const StateView& state) {
+  const auto found = state.tensors.find("");
+  if (found == state.tensors.end() || found->second.bytes() < 2) return false;
+  std::string start(2, ' ');
+  found->second.read(0, start);
+  return start == "PK";
+}
+
+void load_optimizer(const StateView& state, Optimizer& optimizer, const ParameterShards* shards) {
   if (is_archive(state)) refuse_state("it is an archive of LibTorch's own");
   if (!with_kind(optimizer, [&](auto kind) { load_as(kind, state, optimizer, shards); }))
     refuse_state("it is not a LibTorch archive");

@@ -23,28 +23,27 @@ class ParameterShards;
 /// these may have state of its own. Or a tensor has a dtype that Kolo lacks.
 [[nodiscard]] std::string obstacle_to_saving(const ::torch::optim::Optimizer& optimizer);
 
-/// Returns the optimizer's state; nothing if there is an obstacle. `stored` replaces each tensor of
-/// the state by the tensor to save, or omits it by returning an undefined one.
-[[nodiscard]] std::optional<StateDict> save_optimizer(
+/// Returns the optimizer's state, not copied; nothing if there is an obstacle. `stored` replaces
+/// each tensor of the state by the tensor to save, or omits it by returning an undefined one.
+[[nodiscard]] std::optional<StateView> save_optimizer(
     const ::torch::optim::Optimizer& optimizer,
     const std::function<::torch::Tensor(const ::torch::Tensor& parameter,
                                         const ::torch::Tensor& state)>& stored = {});
 
 /// True for the bytes of a LibTorch archive, which holds tensors that a safetensors file cannot.
 /// Archives are zip files.
-[[nodiscard]] inline bool is_archive(const StateDict& state) {
-  const auto found = state.tensors.find("");
-  return found != state.tensors.end() && found->second.bytes.starts_with("PK");
-}
+[[nodiscard]] bool is_archive(const StateView& state);
 
 /// Loads a state. Throws InvalidArgument, with nothing changed, unless the state is that of an
 /// optimizer of the same class, with as many groups, and parameters of the same shapes. With
 /// `shards`, the state holds full tensors, and this rank loads its shards of them.
-void load_optimizer(const StateDict& state, ::torch::optim::Optimizer& optimizer,
+void load_optimizer(const StateView& state, ::torch::optim::Optimizer& optimizer,
                     const ParameterShards* shards = nullptr);
 
 /// The metadata entry of a state that has only the shards of one rank.
 constexpr const char* shard_place_entry = "kolo.shard";
+/// The metadata entry that describes the whole parameters of such a state, as JSON.
+constexpr const char* shard_parameters_entry = "kolo.shard_parameters";
 [[nodiscard]] inline std::string shard_place_text(ShardPosition position) {
   return std::to_string(position.index + 1) + " of " + std::to_string(position.ranks);
 }

@@ -27,7 +27,7 @@
 #include "kolo/torch/state.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
-#include "training/checkpoint/safetensors.hpp"
+#include "training/safetensors/safetensors.hpp"
 
 namespace kolo {
 
@@ -163,13 +163,13 @@ std::string state_name(std::size_t generator) { return generator == 0 ? "cpu" : 
 
 // Returns the saved states in the order of `generators`. For each further state, whose generator
 // this process lacks, an undefined tensor follows, so that the caller can report the number.
-std::vector<::torch::Tensor> states_from(const StateDict& saved, std::size_t generators_here) {
+std::vector<::torch::Tensor> states_from(const StateView& saved, std::size_t generators_here) {
   std::vector<::torch::Tensor> states;
   for (std::size_t i = 0; i < generators_here; ++i) {
     const auto found = saved.tensors.find(state_name(i));
     if (found == saved.tensors.end())
       throw InvalidArgument("load_random_state: the state has no tensor '" + state_name(i) + "'");
-    states.push_back(to_tensor(found->second));
+    states.push_back(tensor_of(found->second, found->first));
   }
   states.resize(std::max(states.size(), saved.tensors.size()));
   return states;
@@ -177,19 +177,27 @@ std::vector<::torch::Tensor> states_from(const StateDict& saved, std::size_t gen
 
 }  // namespace
 
-StateDict state(const ::torch::nn::Module& module) {
+StateView state_view(const ::torch::nn::Module& module) {
   const NamedParameters tensors = detail::module_tensors(module);
   if (auto archive = archive_with_more(module, tensors)) return bytes_of(*archive);
   const auto storable = [](const auto& named) { return is_storable(named.second); };
-  if (std::all_of(tensors.begin(), tensors.end(), storable)) return state(tensors);
+  if (std::all_of(tensors.begin(), tensors.end(), storable)) return state_view(tensors);
   OutputArchive archive;
   module.save(archive);
   return bytes_of(archive);
 }
 
-StateDict state(const NamedParameters& tensors) { return StateDict(HostTensors(tensors).views()); }
+StateView state_view(const NamedParameters& tensors) {
+  StateView view;
+  for (const auto& [name, tensor] : tensors) add_tensor(view, name, tensor);
+  return view;
+}
 
-void load_state(::torch::nn::Module& module, const StateDict& state) {
+StateDict state(const ::torch::nn::Module& module) { return state_view(module).copy(); }
+StateDict state(const NamedParameters& tensors) { return state_view(tensors).copy(); }
+StateDict state(const ::torch::optim::Optimizer& optimizer) { return state_view(optimizer).copy(); }
+
+void load_state(::torch::nn::Module& module, const StateView& state) {
   if (!is_archive(state)) {
     load_state(detail::module_tensors(module), state);
     return;
@@ -203,13 +211,13 @@ void load_state(::torch::nn::Module& module, const StateDict& state) {
   });
 }
 
-void load_state(const NamedParameters& into, const StateDict& state) {
+void load_state(const NamedParameters& into, const StateView& state) {
   (void)copy_by_name("this state cannot be loaded as this module", state, into, {});
 }
 
 // `Optimizer::load` restores the options in LibTorch 2 but not in 1.13, so they are saved next to
 // its archive.
-StateDict state(const ::torch::optim::Optimizer& optimizer) {
+StateView state_view(const ::torch::optim::Optimizer& optimizer) {
   if (auto saved = save_optimizer(optimizer)) return *std::move(saved);
   try {
     OutputArchive archive;
@@ -235,7 +243,7 @@ StateDict state(const ::torch::optim::Optimizer& optimizer) {
   }
 }
 
-void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state) {
+void load_state(::torch::optim::Optimizer& optimizer, const StateView& state) {
   if (!is_archive(state)) {
     load_optimizer(state, optimizer);
     return;
@@ -261,16 +269,18 @@ void load_state(::torch::optim::Optimizer& optimizer, const StateDict& state) {
 }
 
 StateDict random_state() {
-  HostTensors states;
+  StateDict states;
   std::vector<at::Generator> all = generators();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::lock_guard lock(all[i].mutex());  // other threads may draw numbers
-    states.add(state_name(i), all[i].get_state());
+    StateView one;
+    add_tensor(one, state_name(i), all[i].get_state());
+    states.tensors.merge(one.copy().tensors);
   }
-  return StateDict(states.views());
+  return states;
 }
 
-void load_random_state(const StateDict& state) {
+void load_random_state(const StateView& state) {
   try {
     std::vector<at::Generator> all = generators();
     const std::vector<::torch::Tensor> states = states_from(state, all.size());

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a ShardedOptimizer: in full, and in files, one for each rank with the shards of that
-// rank.
-//
-// A folder has files "state-<number>-of-<ranks>.safetensors", numbered from 1, with the tensors of
-// `save_optimizer`, and an index, training/checkpoint/index_files.hpp. Each file and the index have
-// the same key, so that files of two states are never mixed.
+// The state of a ShardedOptimizer: in full, and as shards that each rank saves as a part of its
+// own.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/ops/empty_like.h>
@@ -13,11 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,30 +25,15 @@
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
-#include "training/checkpoint/index_files.hpp"
-#include "training/checkpoint/safetensors_header.hpp"
-#include "training/checkpoint/strict_json.hpp"
 #include "training/optimizer/shard_gather.hpp"
+#include "training/safetensors/strict_json.hpp"
 
 namespace kolo::detail {
 
 using namespace internal;
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr const char* key_entry = "kolo.shards.key";
-constexpr const char* parameters_entry = "kolo.shards.parameters";
-
-fs::path file_name(const fs::path& folder, ShardPosition position) {
-  const auto number = [](int value) {
-    const std::string text = std::to_string(value);
-    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
-  };
-  return folder /
-         ("state-" + number(position.index + 1) + "-of-" + number(position.ranks) + ".safetensors");
-}
 
 // The parameters with their shards, in the order in which the saved state numbers them.
 std::vector<const ParameterShard*> numbered(const ::torch::optim::Optimizer& optimizer,
@@ -72,75 +51,48 @@ json descriptions(const std::vector<const ParameterShard*>& parameters) {
   return all;
 }
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& why) {
-  throw CheckpointError(CheckpointFault::corrupt, path,
-                        "the state's file '" + path.string() + "' " + why);
+[[noreturn]] void refuse(const std::string& why) {
+  throw InvalidArgument("this state of shards " + why);
 }
 
-/// Collects this rank's parts of the state from the files of all ranks, one file after another.
+/// Collects this rank's shards from those that any number of ranks have saved.
 class Collector {
  public:
   explicit Collector(std::vector<const ParameterShard*> parameters)
       : parameters_(std::move(parameters)) {}
 
-  /// True for a file with elements of this rank's shards, and for the first file, whose metadata
-  /// every rank needs.
-  [[nodiscard]] bool needs(ShardPosition position) const {
-    return position.index == 0 ||
-           std::any_of(parameters_.begin(), parameters_.end(), [&](const ParameterShard* shard) {
-             return shard != nullptr && common(*shard, position).size > 0;
-           });
-  }
-
-  void take(const fs::path& path, ShardPosition position, const std::string& key) {
-    const StateDict file = load_safetensors(path);
-    const auto text = [&](const char* name) {
-      const auto found = file.metadata.find(name);
-      return found == file.metadata.end() ? std::string() : found->second;
-    };
-    if (text(key_entry) != key) refuse(path, "belongs to another state than the index");
+  /// Reads what this rank needs of the shards at this position.
+  void take(const StateView& saved, ShardPosition position) {
     if (position.index == 0) {
-      require_same_parameters(text(parameters_entry));
-      for (const char* name : {"class", "param_groups"}) metadata_.emplace(name, text(name));
+      require_same_parameters(text_in(saved, shard_parameters_entry));
+      for (const char* name : {"class", "param_groups"}) metadata_[name] = text_in(saved, name);
     }
-    for (const auto& [name, stored] : file.tensors) {
-      const ::torch::Tensor tensor = tensor_of(stored, name);
-      if (tensor.dim() == 0) {
-        tensors_.try_emplace(name, tensor);
-      } else {
-        copy_shard(path, name, tensor, position);
-      }
+    for (const auto& [name, source] : saved.tensors) {
+      if (source.shape.dimensions() > 0)
+        copy_shard(name, source, position);
+      else if (!tensors_.contains(name))
+        tensors_.emplace(name, tensor_of(source, name));
     }
   }
 
-  [[nodiscard]] StateDict state(const fs::path& folder, const std::string& place) const {
-    HostTensors host;
+  [[nodiscard]] StateView state(const std::string& place) const {
+    StateView view;
     for (const auto& [name, tensor] : tensors_) {
       if (tensor.dim() == 1 && covered_.at(name) != tensor.numel())
-        refuse(folder, "lacks elements of the tensor '" + name + "'");
-      host.add(name, tensor);
+        refuse("lacks elements of the tensor '" + name + "'");
+      add_tensor(view, name, tensor);
     }
-    Metadata metadata = metadata_;
-    metadata[shard_place_entry] = place;
-    return StateDict(host.views(), std::move(metadata));
+    view.metadata = metadata_;
+    view.metadata[shard_place_entry] = place;
+    return view;
+  }
+
+  static std::string text_in(const StateView& saved, const char* name) {
+    const auto found = saved.metadata.find(name);
+    return found == saved.metadata.end() ? std::string() : found->second;
   }
 
  private:
-  /// The elements that this rank's shard has in common with the shard in a file.
-  struct Common {
-    std::int64_t here;   // the beginning in this rank's shard
-    std::int64_t there;  // the beginning in the file's shard
-    std::int64_t size;
-  };
-
-  static Common common(const ParameterShard& shard, ShardPosition position) {
-    const std::int64_t begin = position.begin(shard.elements);
-    const std::int64_t end = position.end(shard.elements);
-    const std::int64_t first = std::max(begin, shard.begin);
-    const std::int64_t last = std::min(end, shard.begin + shard.size);
-    return {first - shard.begin, first - begin, std::max<std::int64_t>(last - first, 0)};
-  }
-
   void require_same_parameters(const std::string& text) const {
     const json here = descriptions(parameters_);
     std::string there = "unknown";
@@ -150,12 +102,12 @@ class Collector {
       there = parsed.dump();
     } catch (const JsonFault&) {  // the message says that they are unknown
     }
-    throw InvalidArgument("this state is that of other parameters: they are " + there +
-                          " in the files and " + here.dump() + " here");
+    refuse("is that of other parameters: they are " + there + " in it and " + here.dump() +
+           " here");
   }
 
   // Finds the parameter by the number in the tensor's name, "state.<number>.<name>".
-  const ParameterShard& parameter_of(const fs::path& path, const std::string& name) const {
+  const ParameterShard& parameter_of(const std::string& name) const {
     constexpr std::string_view start = "state.";
     std::size_t number = 0;
     std::size_t digits = 0;
@@ -164,23 +116,34 @@ class Collector {
            ++i, ++digits)
         number = number * 10 + static_cast<std::size_t>(name[i] - '0');
     if (digits == 0 || digits > 9 || number >= parameters_.size() || parameters_[number] == nullptr)
-      refuse(path, "has the tensor '" + name + "', which belongs to no parameter");
+      refuse("has the tensor '" + name + "', which belongs to no parameter");
     return *parameters_[number];
   }
 
-  void copy_shard(const fs::path& path, const std::string& name, const ::torch::Tensor& from,
-                  ShardPosition position) {
-    const ParameterShard& shard = parameter_of(path, name);
-    if (from.dim() != 1 || from.numel() != position.size(shard.elements))
-      refuse(path, "has a tensor '" + name + "' of " + std::to_string(from.numel()) + " elements");
+  void copy_shard(const std::string& name, const TensorSource& from, ShardPosition position) {
+    const ParameterShard& shard = parameter_of(name);
+    if (from.shape.dimensions() != 1 || from.shape.elements() != position.size(shard.elements))
+      refuse("has a tensor '" + name + "' of " + std::to_string(from.shape.elements()) +
+             " elements");
+    const auto dtype = torch_dtype(from.dtype);
+    if (!dtype) refuse("has a tensor '" + name + "' of a dtype that LibTorch lacks");
     const auto [into, is_new] = tensors_.try_emplace(name);
-    if (is_new) into->second = at::zeros({shard.size}, from.options());
-    if (into->second.scalar_type() != from.scalar_type())
-      refuse(path, "has a tensor '" + name + "' of another dtype than the other files");
-    const Common both = common(shard, position);
-    covered_[name] += both.size;
-    if (both.size > 0)
-      into->second.narrow(0, both.here, both.size).copy_(from.narrow(0, both.there, both.size));
+    if (is_new) into->second = at::zeros({shard.size}, at::TensorOptions().dtype(*dtype));
+    std::int64_t& covered = covered_[name];
+    if (into->second.scalar_type() != *dtype)
+      refuse("has a tensor '" + name + "' of different dtypes");
+    // The elements that both have.
+    const std::int64_t begin = position.begin(shard.elements);
+    const std::int64_t first = std::max(begin, shard.begin);
+    const std::int64_t last = std::min(position.end(shard.elements), shard.begin + shard.size);
+    if (last <= first) return;
+    covered += last - first;
+    const auto element_bytes = static_cast<std::size_t>(into->second.element_size());
+    const auto bytes_of = [&](std::int64_t elements) {
+      return static_cast<std::size_t>(elements) * element_bytes;
+    };
+    char* const to = static_cast<char*>(into->second.data_ptr()) + bytes_of(first - shard.begin);
+    from.read(bytes_of(first - begin), {to, bytes_of(last - first)});
   }
 
   std::vector<const ParameterShard*> parameters_;
@@ -189,40 +152,26 @@ class Collector {
   Metadata metadata_{};
 };
 
-// Writes the file of one rank. Throws CheckpointError, and InvalidArgument for an optimizer of an
-// unknown class.
-void write_shard(const fs::path& folder, const std::string& key, ShardPosition position,
-                 const ::torch::optim::Optimizer& optimizer, const ParameterShards& shards) {
-  std::optional<StateDict> saved = save_optimizer(optimizer);
-  if (!saved)
-    throw InvalidArgument("the optimizer's state cannot be saved: " +
-                          obstacle_to_saving(optimizer));
-  Metadata& metadata = saved->metadata;
-  metadata[key_entry] = key;
-  metadata[parameters_entry] = descriptions(numbered(optimizer, shards)).dump();
-  // `save_safetensors` fills in the checksums.
-  metadata[std::string(header_checksum_key)] = metadata[std::string(data_checksum_key)] = "";
-  save_safetensors(file_name(folder, position), saved->views(), metadata);
-}
-
-// Reads this rank's parts from the files that have them, written by any number of ranks.
-// `place_here` is the `shard_place_text` of this rank. Throws CheckpointError, and InvalidArgument
-// for the state of another optimizer; nothing has changed then.
-void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
-                 const ParameterShards& shards, const std::string& place_here) {
-  const ShardIndex index = read_shard_index(folder);
-  const at::NoGradGuard no_grad;
-  Collector collector(numbered(optimizer, shards));
-  for (int file = 0; file < index.ranks; ++file) {
-    const ShardPosition position{.index = file, .ranks = index.ranks};
-    if (collector.needs(position)) collector.take(file_name(folder, position), position, index.key);
+// Puts shards into the order of their positions. Ranks outside the optimizer's set have none.
+std::vector<const StateView*> in_order(const std::vector<StateView>& saved) {
+  std::map<std::string, const StateView*> by_place;
+  for (const StateView& one : saved)
+    if (const std::string place = Collector::text_in(one, shard_place_entry);
+        !place.empty() && !by_place.emplace(place, &one).second)
+      refuse("has shard " + place +
+             " twice: optimizers of different process sets need parts of different names");
+  if (by_place.empty()) refuse("has no shards");
+  const std::string& any = by_place.begin()->first;
+  const auto ranks = static_cast<int>(by_place.size());
+  std::vector<const StateView*> ordered;
+  for (int index = 0; index < ranks; ++index) {
+    const auto found = by_place.find(shard_place_text({.index = index, .ranks = ranks}));
+    if (found == by_place.end())
+      refuse("is not complete: it has " + std::to_string(ranks) + " shards, among them shard " +
+             any);
+    ordered.push_back(found->second);
   }
-  load_optimizer(collector.state(folder, place_here), optimizer);
-}
-
-std::string unlikely_key() {
-  std::random_device random;
-  return std::to_string(random()) + '-' + std::to_string(random());
+  return ordered;
 }
 
 }  // namespace
@@ -231,7 +180,7 @@ std::string unlikely_key() {
 void ShardedReducer::State::keep_undivided(const Optimizer& optimizer) {
   if (!agreements_are_deferred() || optimizer.state().empty()) return;
   const auto unchanged = [](const ::torch::Tensor&, const ::torch::Tensor& value) { return value; };
-  if (auto saved = save_optimizer(optimizer, unchanged)) loaded = *std::move(saved);
+  if (auto saved = save_optimizer(optimizer, unchanged)) loaded = saved->copy();
 }
 
 void ShardedReducer::rejoin(Optimizer& optimizer) {
@@ -256,7 +205,9 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   }
 }
 
-std::string ShardedReducer::place() const { return shard_place_text(state_->position); }
+std::string ShardedReducer::place() const {
+  return state_->is_member ? shard_place_text(state_->position) : "";
+}
 
 StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const {
   const ProcessSet& set = state_->options.process_set;
@@ -275,50 +226,36 @@ StateDict ShardedReducer::full_state(const Optimizer& optimizer, int root) const
     gather.run(state_->operation("(state)"));
     return gets_it ? whole : ::torch::Tensor();
   };
-  std::optional<StateDict> saved = save_optimizer(optimizer, whole_of);
-  return gets_it ? std::move(saved).value() : StateDict();
+  const std::optional<StateView> saved = save_optimizer(optimizer, whole_of);
+  return gets_it ? saved.value().copy() : StateDict();
 }
 
-void ShardedReducer::load_full_state(const StateDict& state, Optimizer& optimizer) {
+void ShardedReducer::load_full_state(const StateView& state, Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
   load_optimizer(state, optimizer, state_->shards.get());
-  if (agreements_are_deferred()) state_->loaded = state;
+  if (agreements_are_deferred()) state_->loaded = state.copy();
 }
 
-void ShardedReducer::save(const std::filesystem::path& folder, Optimizer& optimizer) {
-  if (!state_->is_member) return;
-  const ProcessSet& set = state_->options.process_set;
-  const int first = set.ranks().front();
-  std::string key;
-  const std::string subject = "ShardedOptimizer::save: ";
-  const auto make_folder = [&] {
-    if (rank() != first) return;
-    key = unlikely_key();
-    begin_shard_folder(folder);
-  };
-  share_failure("kolo.sharded_save.folder", subject, make_folder, set);
-  broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
-  const auto write = [&] {
-    state_->shards->adopt(optimizer, state_->names);
-    write_shard(folder, key, ShardPosition::in(set), optimizer, *state_->shards);
-  };
-  share_failure("kolo.sharded_save.write", subject, write, set);
-  const auto write_index = [&] {
-    if (rank() == first) write_shard_index(folder, {.key = key, .ranks = set.size()});
-  };
-  share_failure("kolo.sharded_save.index", subject, write_index, set);
-}
-
-void ShardedReducer::load(const std::filesystem::path& folder, Optimizer& optimizer) {
-  const std::string subject = "ShardedOptimizer::load: ";
+void ShardedReducer::load_sharded_state(const std::vector<StateView>& saved, Optimizer& optimizer) {
   const auto read = [&] {
     state_->shards->adopt(optimizer, state_->names);
-    read_shards(folder, optimizer, *state_->shards, place());
+    const at::NoGradGuard no_grad;
+    const std::vector<const StateView*> shards = in_order(saved);
+    Collector collector(numbered(optimizer, *state_->shards));
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      collector.take(*shards[i],
+                     {.index = static_cast<int>(i), .ranks = static_cast<int>(shards.size())});
+    load_optimizer(collector.state(place()), optimizer);
   };
+  const std::string subject = "ShardedOptimizer::load_sharded_state: ";
   if (state_->is_member)
-    return share_failure("kolo.sharded_load.read", subject, read, state_->options.process_set);
+    return share_failure("kolo.sharded_load", subject, read, state_->options.process_set);
   if (const std::string failure = failure_of(read); !failure.empty())
     throw Error(subject + failure);
+}
+
+std::string ShardedReducer::describe_parameters(const Optimizer& optimizer) const {
+  return descriptions(numbered(optimizer, *state_->shards)).dump();
 }
 
 }  // namespace kolo::detail

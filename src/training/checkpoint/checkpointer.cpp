@@ -3,17 +3,29 @@
 
 #include <fmt/format.h>
 
-#include <functional>
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <utility>
+#include <vector>
 
 #include "base/log.hpp"
+#include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/cuda.hpp"
 #include "kolo/session.hpp"
 #include "training/agreement.hpp"
 #include "training/checkpoint/checkpoint_directory.hpp"
-#include "training/checkpoint/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_save.hpp"
+#include "training/checkpoint/load_checkpoint.hpp"
+#include "training/checkpoint/part_names.hpp"
+#include "training/checkpoint/save_plan.hpp"
+#include "training/checkpoint/shared_errors.hpp"
 #include "training/require.hpp"
+#include "training/safetensors/safetensors.hpp"
 
 namespace kolo {
 
@@ -22,185 +34,312 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank 0's error as it is sent: fault, path and message, separated by zero bytes.
-std::string to_text(const CheckpointError& error) {
-  return std::to_string(static_cast<int>(error.fault())) + '\0' + error.path().string() + '\0' +
-         error.what();
+std::string unlikely_key() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-[[noreturn]] void throw_from(const std::string& text) {
-  const std::size_t path_at = text.find('\0') + 1;
-  const std::size_t message_at = text.find('\0', path_at) + 1;
-  throw CheckpointError(static_cast<CheckpointFault>(std::stoi(text)),
-                        text.substr(path_at, message_at - 1 - path_at), text.substr(message_at));
-}
-
-// Runs `work` on rank 0 while the others wait, and returns its result on all ranks. Its failure is
-// thrown on all ranks: otherwise they would wait in a collective that rank 0 never enters. Unlike
-// `on_one_rank`, it sends the result and the fault and path of a CheckpointError.
-std::string on_rank_0(const fs::path& path, const std::function<std::string()>& work) {
-  constexpr char failed = 'F', done = 'D';
-  std::string reply;
-  if (rank() == 0) {
-    try {
-      reply = done + work();
-    } catch (const CheckpointError& error) {
-      reply = failed + to_text(error);
-    } catch (const std::exception& error) {  // std::bad_alloc, for example
-      reply = failed + to_text({CheckpointFault::io, path,
-                                fmt::format("checkpoint '{}': {}", path.string(), error.what())});
-    }
-  }
-  broadcast(reply, 0, {.name = "kolo.checkpoint.reply"});
-  const char kind = reply.front();
-  reply.erase(0, 1);
-  if (kind == failed) throw_from(reply);
-  return reply;
-}
-
-// A checkpoint that rank 0 has read: the bytes of its file, which the other ranks get, and the
-// contents parsed from them.
-struct Found {
-  fs::path path{};
-  std::string bytes{};
-  CheckpointContents contents{};
-};
-
-Found read(const fs::path& path) {
-  Found found{.path = path, .bytes = read_checkpoint(path)};
-  found.contents = parse_checkpoint(path, found.bytes);
-  return found;
-}
-
-// Reads the first entry whose file is undamaged; the path is empty if there is none. Not
-// collective.
-Found first_undamaged(const std::vector<CheckpointDirectory::Entry>& entries) {
-  for (const CheckpointDirectory::Entry& entry : entries) {
-    try {
-      return read(entry.path);
-    } catch (const CheckpointError& error) {
-      warn(fmt::format("{}: skipped", error.what()));
-    }
-  }
-  return {};
-}
-
-// Collective: the encoded per-rank parts of all ranks. Throws InvalidArgument on all ranks if the
-// parts of a rank cannot be encoded. A rank that has joined contributes "".
-std::vector<std::string> gather_encoded(const NamedStates& parts) {
-  std::string encoded;
-  const FailedRanks failed =
-      failed_ranks("kolo.checkpoint.encode", [&] { encoded = encode_parts(parts); });
-  if (!failed.ranks.empty())
-    throw InvalidArgument(
-        "kolo::Checkpointer: the per-rank parts cannot be saved: " + failed.message, {},
-        failed.ranks);
-  return allgather(encoded, {.name = "kolo.checkpoint.per_rank"});
-}
-
-// Collective: parses the bytes that rank 0 has sent, and throws on all ranks if a rank cannot.
-void parse_together(Found& found) {
-  const FailedRanks failed = failed_ranks("kolo.checkpoint.parse", [&] {
-    if (rank() != 0) found.contents = parse_checkpoint(found.path, found.bytes);
-  });
-  if (!failed.ranks.empty())
-    throw CheckpointError(CheckpointFault::corrupt, found.path,
-                          "as received from rank 0, " + failed.message);
-}
-
-// Collective: runs `find` on rank 0 and sends the file that it found to all ranks.
-std::optional<Checkpoint> load_found(const fs::path& where, const std::function<Found()>& find) {
-  Found found;
-  found.path = on_rank_0(where, [&] {
-    found = find();
-    return found.path.string();
-  });
-  if (found.path.empty()) return std::nullopt;
-  broadcast(found.bytes, 0, {.name = "kolo.checkpoint.file"});
-  parse_together(found);
-
-  CheckpointContents& contents = found.contents;
-  Checkpoint checkpoint{.step = contents.header.step,
-                        .metric = contents.header.metric,
-                        .ranks = static_cast<int>(contents.per_rank.size()),
-                        .parts = std::move(contents.parts),
-                        .path = std::move(found.path)};
-  // Per-rank parts belong to the ranks of a world of the saved size. In a world of another size
-  // they have no owner.
-  if (checkpoint.ranks == size())
-    checkpoint.per_rank = std::move(contents.per_rank[static_cast<std::size_t>(rank())]);
-  return checkpoint;
-}
-
-const StateDict& part_of(const NamedStates& parts, const std::string& name, const fs::path& path) {
+const StateView& part_of(const NamedViews& parts, const std::string& name, const fs::path& path) {
   const auto found = parts.find(name);
   if (found != parts.end()) return found->second;
   throw CheckpointError(CheckpointFault::incomplete, path,
                         fmt::format("checkpoint '{}' has no part '{}'", path.string(), name));
 }
 
+std::vector<fs::path> paths_of(const std::vector<CheckpointDirectory::Entry>& entries) {
+  std::vector<fs::path> paths;
+  for (const CheckpointDirectory::Entry& entry : entries) paths.push_back(entry.path);
+  return paths;
+}
+
 }  // namespace
 
-const StateDict& Checkpoint::part(const std::string& name) const {
+const StateView& Checkpoint::part(const std::string& name) const {
   return part_of(parts, name, path);
 }
 
-const StateDict& Checkpoint::per_rank_part(const std::string& name) const {
+const StateView& Checkpoint::per_rank_part(const std::string& name) const {
   return part_of(per_rank, name, path);
 }
 
-Checkpointer::Checkpointer(CheckpointerOptions options) : options_(std::move(options)) {
-  require(!options_.directory.empty(), "kolo::Checkpointer: the directory is empty");
-  require(!options_.prefix.empty() && options_.prefix.find('/') == std::string::npos,
-          "kolo::Checkpointer: prefix must be the start of a file's name, but is '{}'",
-          options_.prefix);
-  require(options_.keep_last >= 1, "kolo::Checkpointer: keep_last must be at least 1, but is {}",
-          options_.keep_last);
-  std::error_code unknown;  // the working directory was removed: the path stays as it is
-  if (fs::path full = fs::absolute(options_.directory, unknown); !unknown)
-    options_.directory = std::move(full);
+std::vector<StateView> Checkpoint::per_rank_parts(const std::string& name) const {
+  std::vector<StateView> found;
+  for (const NamedViews& own : of_ranks)
+    if (const auto part = own.find(name); part != own.end()) found.push_back(part->second);
+  if (found.empty()) static_cast<void>(part_of({}, name, path));  // throws
+  return found;
 }
 
-fs::path Checkpointer::save(std::int64_t step, const NamedStates& parts,
+// ---- saving ----
+
+class Checkpointer::State {
+ public:
+  explicit State(CheckpointerOptions options) : directory_(std::move(options)) {}
+
+  [[nodiscard]] const CheckpointDirectory& directory() const { return directory_; }
+  [[nodiscard]] const fs::path& path() const { return directory_.path(); }
+
+  /// Collective. Ends what `save_async` has begun before, plans a save, and makes its folder.
+  SaveJob begin(std::int64_t step, const NamedViews& parts, const CheckpointExtras& extras) {
+    StateView shared, own;
+    Report report = report_before();
+    report.unwritable = failure_of([&] {
+      shared = flatten(parts);
+      own = flatten(extras.per_rank, rank());
+      require_writable(shared);
+      require_writable(own);
+    });
+    const std::vector<Report> all = exchange(report);
+    settle(all);
+    require_writable_on_all(all);
+
+    SaveJob job = begin_folder(step);
+    if (rank() == 0) job.header.metric = extras.metric;
+    std::error_code error;
+    const SaveOffer offer{.sees_folder = fs::is_directory(job.folder, error),
+                          .layout = layout_of(shared)};
+    std::vector<SaveOffer> offers;
+    for (const std::string& text : allgather(offer.to_text(), {.name = "kolo.checkpoint.offer"}))
+      offers.push_back(SaveOffer::from_text(text));
+    SavePlan plan = plan_save(offers, rank(), std::move(shared), own);
+    take_from_blind(offers, own, plan.state);
+    job.header.files = plan.files;
+    job.file = plan.file;
+    job.state = std::move(plan.state);
+    if (rank() == 0)
+      job.publish = [directory = directory_, folder = job.folder, header = job.header] {
+        directory.publish(folder, header);
+      };
+    return job;
+  }
+
+  /// Collective.
+  void write(const SaveJob& job) {
+    const std::string error = first_error(job.folder, [&] { job.write(); });
+    if (!error.empty() && rank() == 0) CheckpointDirectory::give_up(job.folder);
+    if (!error.empty()) throw_from(error);
+    on_rank_0(job.folder, [&] {
+      publish_now(job);
+      return std::string();
+    });
+  }
+
+  /// Not collective. What fails here is thrown by the next call on all ranks, as what fails later.
+  void write_in_background(SaveJob job) {
+    const std::string failure = failure_of([&] { copy_tensors(job.state); });
+    if (!failure.empty()) job.state = failing(failure);
+    pending_ = std::make_unique<BackgroundSave>(std::move(job));
+  }
+
+  [[nodiscard]] bool is_busy() const { return pending_ && pending_->is_writing(); }
+
+  /// Collective. Ends what `save_async` has begun. Throws its error on all ranks.
+  void settle() { settle(exchange(report_before())); }
+
+ private:
+  /// What a rank tells the others at the beginning of each call.
+  struct Report {
+    std::string key{};         // of the save whose file it has written, or failed to write
+    std::string error{};       // of that file
+    std::string unwritable{};  // why its parts cannot be saved now
+  };
+
+  [[nodiscard]] Report report_before() {
+    if (!pending_ || pending_->job().file < 0) return {};
+    const std::optional<CheckpointError> failure = pending_->wait_for_file();
+    return {.key = pending_->job().header.key, .error = failure ? to_text(*failure) : ""};
+  }
+
+  /// Collective. A rank that has joined reports nothing.
+  static std::vector<Report> exchange(const Report& own) {
+    const nlohmann::json text{own.key, own.error, own.unwritable};
+    std::vector<Report> all;
+    constexpr auto replace = nlohmann::json::error_handler_t::replace;  // texts of the system
+    for (const std::string& each :
+         allgather(text.dump(-1, ' ', false, replace), {.name = "kolo.checkpoint.report"})) {
+      Report& report = all.emplace_back();
+      if (each.empty()) continue;
+      const auto parsed = nlohmann::json::parse(each);
+      report = {.key = parsed[0], .error = parsed[1], .unwritable = parsed[2]};
+    }
+    return all;
+  }
+
+  /// Collective. The rank that publishes may no longer be rank 0.
+  void settle(const std::vector<Report>& all) {
+    const bool any = std::ranges::any_of(all, [](const Report& one) { return !one.key.empty(); });
+    if (!any) return pending_.reset();
+    const std::unique_ptr<BackgroundSave> ended = std::move(pending_);
+    std::string failure = first_error(path(), [&] {
+      if (ended && ended->job().publish) finish(*ended, all);
+    });
+    for (const Report& one : all)
+      if (!one.error.empty()) failure = one.error;
+    if (ended) static_cast<void>(ended->finish(BackgroundSave::Others::are_gone));  // no news
+    if (!failure.empty()) throw_from(failure);
+  }
+
+  /// On the rank that publishes, after all ranks that are left have written.
+  static void finish(BackgroundSave& save, const std::vector<Report>& all) {
+    int written = 0;
+    for (const Report& one : all) {
+      if (one.key != save.job().header.key) continue;
+      if (!one.error.empty()) return;  // which is thrown
+      ++written;
+    }
+    const bool all_are_there = written >= save.job().header.files;
+    const std::optional<CheckpointError> failure = save.finish(
+        all_are_there ? BackgroundSave::Others::have_written : BackgroundSave::Others::may_be_gone);
+    if (failure && all_are_there) throw *failure;
+    if (failure) warn(fmt::format("{}: its rank has left", failure->what()));
+  }
+
+  static void require_writable_on_all(const std::vector<Report>& all) {
+    std::vector<int> ranks;
+    std::string message;
+    for (std::size_t each = 0; each < all.size(); ++each) {
+      if (all[each].unwritable.empty()) continue;
+      ranks.push_back(static_cast<int>(each));
+      if (message.empty()) message = all[each].unwritable;
+    }
+    if (ranks.empty()) return;
+    throw InvalidArgument(fmt::format("kolo::Checkpointer: the parts cannot be saved: {} (on {})",
+                                      message, ranks_in_words(RankSet::of(ranks))),
+                          {}, ranks);
+  }
+
+  /// Collective. Makes the folder, and chooses the key that all files state.
+  [[nodiscard]] SaveJob begin_folder(std::int64_t step) const {
+    const std::string begun = on_rank_0(
+        directory_.path_of(step), [&] { return unlikely_key() + directory_.begin(step).string(); });
+    const std::size_t key_length = unlikely_key().size();
+    SaveJob job{.folder = begun.substr(key_length), .header = {.step = step, .ranks = size()}};
+    job.header.key = begun.substr(0, key_length);
+    return job;
+  }
+
+  /// Collective, if some ranks do not see the folder. Rank 0 gets their per-rank parts, one rank's
+  /// after the other's. Throws CheckpointError on all ranks.
+  static void take_from_blind(const std::vector<SaveOffer>& offers, const StateView& own,
+                              StateView& state) {
+    for (std::size_t each = 0; each < offers.size(); ++each) {
+      if (offers[each].layout.empty() || offers[each].sees_folder) continue;
+      const bool is_me = static_cast<int>(each) == rank();
+      std::string bytes;
+      std::string error = first_error({}, [&] {
+        if (is_me) bytes = to_safetensors(own.copy());
+      });
+      if (error.empty()) {
+        broadcast(bytes, static_cast<int>(each), {.name = "kolo.checkpoint.blind"});
+        error = first_error({}, [&] {
+          if (rank() == 0) merge(state, from_safetensors(bytes));
+        });
+      }
+      if (!error.empty()) throw_from(error);
+    }
+  }
+
+  /// A state whose file cannot be written.
+  static StateView failing(const std::string& why) {
+    StateView state;
+    state.tensors.emplace("", TensorSource(DType::u8, Shape{1}, [why](auto, auto) {
+                            throw Error("its tensors could not be copied: " + why);
+                          }));
+    return state;
+  }
+
+  static void publish_now(const SaveJob& job) {
+    try {
+      job.publish();
+    } catch (...) {
+      CheckpointDirectory::give_up(job.folder);
+      throw;
+    }
+  }
+
+  /// Copies the tensors into the memory that is kept from save to save.
+  void copy_tensors(StateView& state) {
+    std::uint64_t bytes = 0;
+    for (const auto& [name, tensor] : state.tensors) bytes += tensor.bytes();
+    if (bytes > capacity_ || bytes < capacity_ / 2) {
+      copy_.reset();
+      copy_ = std::make_unique_for_overwrite<char[]>(bytes);
+      capacity_ = bytes;
+    }
+    char* to = copy_.get();
+    for (auto& [name, tensor] : state.tensors) {
+      const std::uint64_t size = tensor.bytes();
+      tensor.read(0, {to, size});
+      tensor.read = [from = to](std::uint64_t begin, std::span<char> into) {
+        if (!into.empty()) std::memcpy(into.data(), from + begin, into.size());
+      };
+      to += size;
+    }
+  }
+
+  CheckpointDirectory directory_;
+  std::unique_ptr<char[]> copy_{};
+  std::uint64_t capacity_ = 0;
+  std::unique_ptr<BackgroundSave> pending_{};  // reads the copy, so it is declared after it
+};
+
+Checkpointer::Checkpointer(CheckpointerOptions options) {
+  require(!options.directory.empty(), "kolo::Checkpointer: the directory is empty");
+  require(!options.prefix.empty() && options.prefix.find('/') == std::string::npos,
+          "kolo::Checkpointer: prefix must be the start of a folder's name, but is '{}'",
+          options.prefix);
+  require(options.keep_last >= 1, "kolo::Checkpointer: keep_last must be at least 1, but is {}",
+          options.keep_last);
+  std::error_code unknown;  // the working directory was removed: the path stays as it is
+  if (fs::path full = fs::absolute(options.directory, unknown); !unknown)
+    options.directory = std::move(full);
+  state_ = std::make_unique<State>(std::move(options));
+}
+
+Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
+Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
+Checkpointer::~Checkpointer() = default;
+
+fs::path Checkpointer::save(std::int64_t step, const NamedViews& parts,
                             const CheckpointExtras& extras) {
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   synchronize();  // what has failed on the GPU must not be saved
-  const CheckpointDirectory directory(options_);
-  const fs::path path = directory.path_of(step);
-  const std::vector<std::string> per_rank = gather_encoded(extras.per_rank);
-  on_rank_0(path, [&] {
-    // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
-    directory.make();
-    directory.remove_unfinished();  // before writing: the new file may need the space
-    write_checkpoint(path,
-                     {.step = step, .metric = extras.metric, .serial = directory.next_serial()},
-                     parts, per_rank);
-    directory.prune(path);
-    return std::string();
-  });
-  return path;
+  state_->write(state_->begin(step, parts, extras));
+  return state_->directory().path_of(step);
 }
 
+std::optional<fs::path> Checkpointer::save_async(std::int64_t step, const NamedViews& parts,
+                                                 const CheckpointExtras& extras, IfBusy if_busy) {
+  require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
+  if (if_busy == IfBusy::refuse && !ranks_that(state_->is_busy(), "kolo.checkpoint.busy").empty())
+    return std::nullopt;
+  synchronize();
+  state_->write_in_background(state_->begin(step, parts, extras));
+  return state_->directory().path_of(step);
+}
+
+void Checkpointer::wait() { state_->settle(); }
+
 std::optional<Checkpoint> Checkpointer::load_latest() const {
-  return load_found(options_.directory,
-                    [&] { return first_undamaged(CheckpointDirectory(options_).by_age()); });
+  state_->settle();
+  return load_first(state_->path(), IfDamaged::skip,
+                    [&] { return paths_of(state_->directory().by_age()); });
 }
 
 std::optional<Checkpoint> Checkpointer::load_best() const {
-  return load_found(options_.directory,
-                    [&] { return first_undamaged(CheckpointDirectory(options_).by_metric()); });
+  state_->settle();
+  return load_first(state_->path(), IfDamaged::skip,
+                    [&] { return paths_of(state_->directory().by_metric()); });
 }
 
 std::optional<fs::path> Checkpointer::latest() const {
-  const fs::path path = on_rank_0(options_.directory, [&] {
-    return first_undamaged(CheckpointDirectory(options_).by_age()).path.string();
-  });
-  if (path.empty()) return std::nullopt;
-  return path;
+  const std::optional<Checkpoint> found = load_latest();
+  if (!found) return std::nullopt;
+  return found->path;
 }
 
 Checkpoint Checkpointer::load(const fs::path& path) {
-  return load_found(path, [&] { return read(path); }).value();
+  return load_first(path, IfDamaged::fail, [&] { return std::vector<fs::path>{path}; }).value();
 }
 
 }  // namespace kolo

@@ -19,7 +19,7 @@ fresh_directory "$directory"
 
 "${train[@]}" --save "$directory/killed" &
 mpirun=$!
-until compgen -G "$directory/killed/checkpoint-*.safetensors" >/dev/null; do
+until compgen -G "$directory/killed/checkpoint-??????????" >/dev/null; do
   kill -0 "$mpirun" 2>/dev/null || fail "the run ended before its first checkpoint"
   sleep 0.02
 done

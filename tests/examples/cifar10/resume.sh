@@ -13,7 +13,7 @@ train() { "${mpirun[@]}" "$program" --stand-in-size 200 "$@"; }
 mpirun=("$@")
 
 fresh_directory "$directory"
-bash "$expect" 0 "^checkpoint saved: $directory/whole/checkpoint-[0-9]+\.safetensors$" \
+bash "$expect" 0 "^saving checkpoint: $directory/whole/checkpoint-[0-9]+$" \
   "${mpirun[@]}" "$program" --stand-in-size 200 --epochs 2 --save "$directory/whole" | tee "$directory/output"
 grep -x "trained network saved: $directory/whole/model.pt" "$directory/output"
 train --epochs 1 --save "$directory/first"

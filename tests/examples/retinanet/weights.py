@@ -47,7 +47,9 @@ def write_tiny(directory):
 
 def compare(directory):
     from safetensors.numpy import load_file
-    saved = load_file(next((directory / "save").glob("*.safetensors")))
+    saved = {}
+    for file in next((directory / "save").glob("checkpoint-*")).glob("*.safetensors"):
+        saved |= load_file(file)
     names = {"conv1.weight": "stem.0.weight", "bn1.running_var": "stem.1.running_var",
              "layer1.0.conv2.weight": "stage1.0.conv2.weight", "layer4.0.bn2.weight": "stage4.0.bn2.weight",
              "layer4.0.downsample.1.running_mean": "stage4.0.downsample.1.running_mean"}

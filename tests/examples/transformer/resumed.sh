@@ -12,7 +12,7 @@ train() {
     --log-every 4 --validate-every 5 --sample 0 --text-size 3000 --width 16 --heads 2 \
     --context 16 --compression bf16 "${@:2}"
 }
-last=checkpoint-0000000014.safetensors
+last=checkpoint-0000000014
 
 fresh_directory "$directory"
 train "$ranks" --checkpoints "$directory/whole"
@@ -20,9 +20,13 @@ train "$ranks" --checkpoints "$directory/parts" --stop-at 6
 cp -r "$directory/parts" "$directory/others"
 [[ ! -e $directory/parts/$last ]]
 train "$ranks" --checkpoints "$directory/parts" | tee "$directory/output"
-grep -q "^going on from '$directory/parts/checkpoint-0000000006.safetensors'" "$directory/output"
-# The header has the number of the save, which differs. Its length is in the first 8 bytes.
-data() { tail -c "+$((9 + $(od -A n -t u8 -N 8 "$1")))" "$1"; }
+grep -q "^going on from '$directory/parts/checkpoint-0000000006'" "$directory/output"
+# The headers have the key of the save, which differs. Their lengths are in the first 8 bytes.
+data() {
+  for file in "$1"/*.safetensors; do
+    tail -c "+$((9 + $(od -A n -t u8 -N 8 "$file")))" "$file"
+  done
+}
 cmp <(data "$directory/whole/$last") <(data "$directory/parts/$last")
 
 train $((ranks % 2 + 1)) --checkpoints "$directory/others"

@@ -14,11 +14,15 @@ train() {
     --batch-size 4 --steps 14 --log-every 4 --validate-every 5 --sample 0 --text-size 6000 --width 16 \
     --heads 2 --context 16 "${@:3}"
 }
-# The header has the number of the save, which differs. Its length is in the first 8 bytes.
-data() { tail -c "+$((9 + $(od -A n -t u8 -N 8 "$1")))" "$1"; }
+# The headers have the key of the save, which differs. Their lengths are in the first 8 bytes.
+data() {
+  for file in "$1"/*.safetensors; do
+    tail -c "+$((9 + $(od -A n -t u8 -N 8 "$file")))" "$file"
+  done
+}
 same_end() {
-  cmp <(data "$directory/$1/checkpoint-0000000014.safetensors") \
-    <(data "$directory/$2/checkpoint-0000000014.safetensors")
+  cmp <(data "$directory/$1/checkpoint-0000000014") \
+    <(data "$directory/$2/checkpoint-0000000014")
 }
 
 fresh_directory "$directory"
@@ -27,7 +31,7 @@ train "$ranks" parts --sharding gradients --stop-at 6
 cp -r "$directory/parts" "$directory/others"
 cp -r "$directory/parts" "$directory/others-sharded"
 train "$ranks" parts --sharding state | tee "$directory/output"
-grep -q "^going on from '$directory/parts/checkpoint-0000000006.safetensors'" "$directory/output"
+grep -q "^going on from '$directory/parts/checkpoint-0000000006'" "$directory/output"
 same_end whole parts
 
 train "$ranks" bf16 --compression bf16

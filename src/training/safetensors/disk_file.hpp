@@ -19,27 +19,48 @@ class File {
   File(const std::filesystem::path& path, int flags, const char* purpose, std::string kind);
   File(const File&) = delete;
   File& operator=(const File&) = delete;
+  File(File&& other) noexcept;
   ~File();
 
   void write(std::string_view bytes);
+  /// Overwrites bytes that were written before.
+  void write_at(std::uint64_t offset, std::string_view bytes);
   /// Reads on from the current position.
   void read(char* into, std::size_t bytes);
   [[nodiscard]] std::string read(std::size_t bytes);
+  /// Reads from this offset, whatever the current position is.
+  void read_at(std::uint64_t offset, char* into, std::size_t bytes);
   [[nodiscard]] std::uint64_t size() const;
+  /// True if both were the same file, unchanged, when they were opened.
+  [[nodiscard]] bool is_same_as(const File& other) const { return identity_ == other.identity_; }
   void flush_to_disk();
   /// Closes the file. Some file systems report only at close that the disk is full.
   void close();
 
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] const std::string& kind() const { return kind_; }
   /// Throws with the message "<kind> '<path>' <why>".
   [[noreturn]] void refuse(CheckpointFault fault, const std::string& why) const;
 
  private:
+  struct Identity {
+    std::uint64_t device = 0;
+    std::uint64_t number = 0;
+    std::int64_t bytes = 0;
+    std::int64_t seconds = 0;  // of the last change
+    std::int64_t nanoseconds = 0;
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+
   [[noreturn]] void fail_with_errno() const;
+  template <typename ReadSome>
+  void read_all(char* into, std::size_t bytes, const ReadSome& read_some);
 
   int descriptor_;
   std::filesystem::path path_;
   const char* purpose_;
   std::string kind_;
+  Identity identity_{};
 };
 
 /// Opens an existing file to read it. Throws with the fault `missing` if there is none.
@@ -56,5 +77,7 @@ void write_file(const std::filesystem::path& path, const std::string& kind,
 [[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
 /// The final path of a file with an unfinished name; empty for any other name.
 [[nodiscard]] std::filesystem::path finished_name(std::filesystem::path path);
+/// Flushes the names in this path's directory to the disk, as far as the file system can.
+void flush_directory_of(const std::filesystem::path& path);
 
 }  // namespace kolo::internal

@@ -12,23 +12,17 @@
 
 #include "kolo/export.hpp"  // kolo::torch, another library, uses the marked functions
 #include "kolo/training/checkpoint.hpp"
-#include "training/checkpoint/safetensors_header.hpp"
+#include "training/safetensors/safetensors_header.hpp"
 
 namespace kolo::internal {
 
-/// The contents of a file as views: writing copies no tensor.
-struct StateViews {
-  ConstTensorViews tensors{};
-  Metadata metadata{};
-};
-
-/// Writes a file. `file_kind` is for the messages of errors: "cannot write checkpoint 'a'". Sets
-/// the checksums if the metadata has entries for them. Throws CheckpointError, and InvalidArgument
-/// like `save_safetensors`.
-void write_safetensors(const std::filesystem::path& path, const std::string& file_kind,
-                       const StateViews& state);
-/// Returns the bytes of such a file.
-[[nodiscard]] std::string write_safetensors(const StateViews& state);
+/// Writes a file, and reads each tensor once. `file_kind` is for the messages of errors: "cannot
+/// write checkpoint 'a'". Sets the checksums if the metadata has entries for them. Throws
+/// CheckpointError, and InvalidArgument like `save_safetensors`.
+KOLO_EXPORT void write_safetensors(const std::filesystem::path& path, const std::string& file_kind,
+                                   const StateView& state);
+/// Throws InvalidArgument if the state has names or metadata that such a file cannot have.
+void require_writable(const StateView& state);
 
 /// Copies the next bytes of a file, on a disk or in memory.
 using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
@@ -39,8 +33,13 @@ using ReadBytes = std::function<void(char* into, std::size_t bytes)>;
 [[nodiscard]] StateDict read_safetensors(std::uint64_t total, const ReadBytes& read);
 /// Parses the bytes of a whole file.
 [[nodiscard]] StateDict read_safetensors(std::string_view bytes);
-/// Parses the bytes of a whole file without copying its tensors, which are views into `bytes`.
-[[nodiscard]] StateViews view_safetensors(std::string_view bytes);
+/// Reads the header of a file. The result reads the tensors from the file when they are needed, and
+/// does not verify the checksum of the data. It keeps the file open if `keeps_open`. Throws
+/// CheckpointError, as its sources do.
+[[nodiscard]] StateView view_safetensors(const std::filesystem::path& path,
+                                         const std::string& file_kind, bool keeps_open = true);
+/// Reads a whole file and verifies its checksums. Throws CheckpointError.
+void verify_safetensors(const std::filesystem::path& path, const std::string& file_kind);
 
 /// The word in messages for the holder of the saved tensors: a file, if `where`, with which the
 /// message begins, is a quoted path; otherwise a state.

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint/safetensors.hpp"
+#include "training/safetensors/safetensors.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/disk_file.hpp"
-#include "training/checkpoint/index_files.hpp"
 #include "training/require.hpp"
+#include "training/safetensors/disk_file.hpp"
+#include "training/safetensors/file_source.hpp"
+#include "training/safetensors/index_files.hpp"
 
 namespace kolo {
 
@@ -24,40 +28,48 @@ namespace fs = std::filesystem;
 
 constexpr const char* file_kind = "safetensors file";
 
-// The bytes of a file in the order in which they are written: the header, then each tensor.
-class FileLayout {
- public:
-  explicit FileLayout(const StateViews& state) {
-    SafetensorsHeader header{.metadata = state.metadata};
-    for (const auto& [name, view] : state.tensors) {
-      require_cpu(name, view.device());
-      header.tensors.push_back({.name = name, .dtype = view.dtype(), .shape = view.shape()});
-    }
-    lay_out(header);
-    std::uint32_t checksum = 0;
-    const auto stated = header.metadata.find(std::string(data_checksum_key));
-    for (const TensorEntry& entry : header.tensors) {
-      tensors_.emplace_back(static_cast<const char*>(state.tensors.at(entry.name).data()),
-                            entry.end - entry.begin);
-      if (stated != header.metadata.end()) checksum = crc32(tensors_.back(), checksum);
-    }
-    if (stated != header.metadata.end()) stated->second = print_checksum(checksum);
-    header_ = print_header(header);
-    bytes_ = header_.size() + header.data_bytes();
-  }
+// Pieces of this size are copied, checksummed and written, so that they stay in the cache.
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
-  template <typename Write>
-  void write(const Write& write) const {
-    write(header_);
-    for (const std::string_view tensor : tensors_) write(tensor);
-  }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+SafetensorsHeader header_of(const StateView& state) {
+  SafetensorsHeader header{.metadata = state.metadata};
+  for (const auto& [name, source] : state.tensors)
+    header.tensors.push_back({.name = name, .dtype = source.dtype, .shape = source.shape});
+  lay_out(header);
+  return header;
+}
 
- private:
-  std::string header_{};
-  std::vector<std::string_view> tensors_{};
-  std::size_t bytes_ = 0;
+/// Where the bytes of a file go.
+struct Output {
+  std::function<void(std::string_view)> append;
+  std::function<void(std::string_view)> replace_start;  // the first bytes
 };
+
+// The checksum of the data is known only after the data was read. Its digits have a fixed length,
+// so the header is written first and again at the end.
+void write_to(const Output& output, const StateView& state) {
+  SafetensorsHeader header = header_of(state);
+  const auto stated = header.metadata.find(std::string(data_checksum_key));
+  const bool has_checksum = stated != header.metadata.end();
+  if (has_checksum) stated->second = print_checksum(0);
+  output.append(print_header(header));
+  std::string piece(piece_bytes, '\0');
+  std::uint32_t checksum = 0;
+  for (const TensorEntry& entry : header.tensors) {
+    const TensorSource& source = state.tensors.at(entry.name);
+    const std::uint64_t bytes = entry.end - entry.begin;
+    for (std::uint64_t begin = 0; begin < bytes; begin += piece_bytes) {
+      const std::span<char> part(piece.data(), std::min<std::uint64_t>(bytes - begin, piece_bytes));
+      source.read(begin, part);
+      const std::string_view read(part.data(), part.size());
+      if (has_checksum) checksum = crc32(read, checksum);
+      output.append(read);
+    }
+  }
+  if (!has_checksum) return;
+  stated->second = print_checksum(checksum);
+  output.replace_start(print_header(header));
+}
 
 StateDict load_one(const fs::path& path) {
   File file = open_to_read(path, file_kind);
@@ -72,8 +84,13 @@ StateDict load_one(const fs::path& path) {
 StateDict load_set(const fs::path& path) {
   const SafetensorsIndex index = read_index(path);
   StateDict set;
+  const auto key = index.metadata.find("kolo.key");
   for (const fs::path& file : index.files) {
     StateDict one = load_one(file);
+    if (key != index.metadata.end() && one.metadata["kolo.key"] != key->second)
+      throw CheckpointError(CheckpointFault::corrupt, file,
+                            fmt::format("safetensors file '{}' belongs to another save than '{}'",
+                                        file.string(), path.string()));
     set.metadata.merge(one.metadata);
     set.tensors.merge(one.tensors);  // leaves tensors with known names in `one`
     if (!one.tensors.empty())
@@ -93,7 +110,7 @@ StateDict load_set(const fs::path& path) {
 }
 
 // Copies stored tensors into tensors of the program by name. `where` begins messages.
-UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
+UnmatchedNames copy_by_name(const std::string& where, const StateView& from,
                             const TensorViews& into, const SafetensorsOptions& options) {
   const auto identity = [](const TensorView& tensor) {
     return tensor.elements() > 0 ? tensor.data() : nullptr;
@@ -103,8 +120,7 @@ UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
                   names_of(from.tensors), options);
   for (const auto& [wanted, found] : matched.pairs) {
     const TensorView& to = into.at(wanted);
-    const StoredTensor& source = from.tensors.at(found);
-    static_cast<void>(source.view());  // its size is that of its shape
+    const TensorSource& source = from.tensors.at(found);
     require_cpu(wanted, to.device());
     require(to.dtype() == source.dtype && to.shape() == source.shape,
             "{}: tensor '{}' is {} {} in the {} but {} {} in the program", where, found,
@@ -113,8 +129,8 @@ UnmatchedNames copy_by_name(const std::string& where, const StateDict& from,
   }
   // All tensors are checked before the first one changes.
   for (const auto& [wanted, found] : matched.pairs) {
-    const std::string& bytes = from.tensors.at(found).bytes;
-    if (!bytes.empty()) std::memcpy(into.at(wanted).data(), bytes.data(), bytes.size());
+    const TensorSource& source = from.tensors.at(found);
+    source.read(0, {static_cast<char*>(into.at(wanted).data()), source.bytes()});
   }
   return std::move(matched.unmatched);
 }
@@ -146,18 +162,16 @@ void require_all_matched(const std::string& where, const UnmatchedNames& unmatch
 }  // namespace
 
 void internal::write_safetensors(const fs::path& path, const std::string& kind,
-                                 const StateViews& state) {
-  const FileLayout layout(state);
-  write_file(path, kind,
-             [&](File& file) { layout.write([&](std::string_view bytes) { file.write(bytes); }); });
+                                 const StateView& state) {
+  write_file(path, kind, [&](File& file) {
+    write_to({.append = [&](std::string_view bytes) { file.write(bytes); },
+              .replace_start = [&](std::string_view bytes) { file.write_at(0, bytes); }},
+             state);
+  });
 }
 
-std::string internal::write_safetensors(const StateViews& state) {
-  const FileLayout layout(state);
-  std::string all;
-  all.reserve(layout.bytes());
-  layout.write([&](std::string_view bytes) { all += bytes; });
-  return all;
+void internal::require_writable(const StateView& state) {
+  static_cast<void>(print_header(header_of(state)));
 }
 
 SafetensorsHeader internal::read_header(std::uint64_t total, const ReadBytes& read) {
@@ -201,18 +215,45 @@ StateDict internal::read_safetensors(std::uint64_t total, const ReadBytes& read)
   return state;
 }
 
-StateViews internal::view_safetensors(std::string_view bytes) {
-  std::size_t position = 0;
-  SafetensorsHeader header = read_header(bytes.size(), [&](char* into, std::size_t count) {
-    position += bytes.copy(into, count, position);
-  });
-  const std::string_view data = bytes.substr(position);
-  require_checksum(header, crc32(data));
-  StateViews state{.metadata = std::move(header.metadata)};
+StateView internal::view_safetensors(const fs::path& path, const std::string& file_kind,
+                                     bool keeps_open) {
+  File file = open_to_read(path, file_kind);
+  const std::uint64_t total = file.size();
+  SafetensorsHeader header;
+  try {
+    header = read_header(total, [&](char* into, std::size_t bytes) { file.read(into, bytes); });
+  } catch (const SafetensorsFault& fault) {
+    file.refuse(fault.fault(), fault.what());
+  }
+  const auto source = std::make_shared<FileSource>(std::move(file), keeps_open);
+  StateView state;
+  state.metadata = std::move(header.metadata);
+  const std::uint64_t start = total - header.data_bytes();
   for (const TensorEntry& entry : header.tensors)
-    state.tensors.emplace(entry.name,
-                          ConstTensorView(data.data() + entry.begin, entry.shape, entry.dtype));
+    state.tensors.emplace(entry.name, TensorSource(entry.dtype, entry.shape,
+                                                   [source, offset = start + entry.begin](
+                                                       std::uint64_t begin, std::span<char> into) {
+                                                     source->read(offset + begin, into);
+                                                   }));
   return state;
+}
+
+void internal::verify_safetensors(const fs::path& path, const std::string& file_kind) {
+  File file = open_to_read(path, file_kind);
+  try {
+    const SafetensorsHeader header =
+        read_header(file.size(), [&](char* into, std::size_t bytes) { file.read(into, bytes); });
+    std::string piece;
+    std::uint32_t checksum = 0;
+    for (std::uint64_t left = header.data_bytes(); left > 0; left -= piece.size()) {
+      piece.resize(std::min<std::uint64_t>(left, piece_bytes));
+      file.read(piece.data(), piece.size());
+      checksum = crc32(piece, checksum);
+    }
+    require_checksum(header, checksum);
+  } catch (const SafetensorsFault& fault) {
+    file.refuse(fault.fault(), fault.what());
+  }
 }
 
 StateDict internal::read_safetensors(std::string_view bytes) {
@@ -243,7 +284,11 @@ MatchedNames internal::match_names(const std::string& where, const std::vector<s
 }
 
 std::string to_safetensors(const StateDict& state) {
-  return write_safetensors({.tensors = state.views(), .metadata = state.metadata});
+  std::string all;
+  write_to({.append = [&](std::string_view bytes) { all += bytes; },
+            .replace_start = [&](std::string_view bytes) { all.replace(0, bytes.size(), bytes); }},
+           StateView(state));
+  return all;
 }
 
 StateDict from_safetensors(std::string_view bytes) {
@@ -255,12 +300,14 @@ StateDict from_safetensors(std::string_view bytes) {
   }
 }
 
-UnmatchedNames load_state(const TensorViews& into, const StateDict& state,
+UnmatchedNames load_state(const TensorViews& into, const StateView& state,
                           const SafetensorsOptions& options) {
   return copy_by_name("this state", state, into, options);
 }
 
 StateDict load_safetensors(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return load_set(path / safetensors_index_name);
   return is_index(path) ? load_set(path) : load_one(path);
 }
 
@@ -271,7 +318,7 @@ UnmatchedNames load_safetensors(const fs::path& path, const TensorViews& into,
 
 void save_safetensors(const fs::path& path, const ConstTensorViews& tensors,
                       const Metadata& metadata) {
-  write_safetensors(path, file_kind, {.tensors = tensors, .metadata = metadata});
+  write_safetensors(path, file_kind, StateView(tensors, metadata));
 }
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint/disk_file.hpp"
+#include "training/safetensors/disk_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,9 +26,11 @@ constexpr const char* unfinished_extension = ".part";
       fmt::format("cannot {} {} '{}': {}", purpose, kind, path.string(), error_text(errno)));
 }
 
+}  // namespace
+
 // A renamed file survives a crash of the machine only once its directory is on the disk too. Errors
 // are ignored: some file systems cannot flush directories, and the file itself is complete.
-void flush_directory(const fs::path& path) {
+void flush_directory_of(const fs::path& path) {
   const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
@@ -36,15 +38,32 @@ void flush_directory(const fs::path& path) {
   ::close(descriptor);
 }
 
-}  // namespace
-
 File::File(const fs::path& path, int flags, const char* purpose, std::string kind)
     : descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0666)),
       path_(path),
       purpose_(purpose),
       kind_(std::move(kind)) {
   if (descriptor_ < 0) fail_with_errno();
+  struct ::stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    const int error = errno;
+    ::close(descriptor_);  // the destructor does not run
+    errno = error;
+    fail_with_errno();
+  }
+  identity_ = {.device = status.st_dev,
+               .number = status.st_ino,
+               .bytes = status.st_size,
+               .seconds = status.st_mtim.tv_sec,
+               .nanoseconds = status.st_mtim.tv_nsec};
 }
+
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      purpose_(other.purpose_),
+      kind_(std::move(other.kind_)),
+      identity_(other.identity_) {}
 
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -60,9 +79,27 @@ void File::write(std::string_view bytes) {
   }
 }
 
+void File::write_at(std::uint64_t offset, std::string_view bytes) {
+  if (::lseek(descriptor_, static_cast<::off_t>(offset), SEEK_SET) < 0) fail_with_errno();
+  write(bytes);
+}
+
 void File::read(char* into, std::size_t bytes) {
+  read_all(into, bytes,
+           [&](char* to, std::size_t wanted) { return ::read(descriptor_, to, wanted); });
+}
+
+void File::read_at(std::uint64_t offset, char* into, std::size_t bytes) {
+  char* const start = into;
+  read_all(into, bytes, [&](char* to, std::size_t wanted) {
+    return ::pread(descriptor_, to, wanted, static_cast<::off_t>(offset) + (to - start));
+  });
+}
+
+template <typename ReadSome>
+void File::read_all(char* into, std::size_t bytes, const ReadSome& read_some) {
   while (bytes > 0) {
-    const ::ssize_t got = ::read(descriptor_, into, bytes);
+    const ::ssize_t got = read_some(into, bytes);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_with_errno();
     // Callers compare lengths with the size of the file before they read.
@@ -150,7 +187,7 @@ void write_file(const fs::path& path, const std::string& kind,
     fs::remove(unfinished, ignored);
     throw;
   }
-  flush_directory(path);
+  flush_directory_of(path);
 }
 
 }  // namespace kolo::internal

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint/safetensors_header.hpp"
+#include "training/safetensors/safetensors_header.hpp"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,8 +14,8 @@
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint/strict_json.hpp"
 #include "training/require.hpp"
+#include "training/safetensors/strict_json.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -205,6 +206,12 @@ void lay_out(SafetensorsHeader& header) {
     end += static_cast<std::uint64_t>(*bytes);
     entry.end = end;
   }
+}
+
+std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
+  if (bytes.empty()) return before;  // zlib takes a null pointer for the start of a new checksum
+  return static_cast<std::uint32_t>(
+      ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 std::string print_header(const SafetensorsHeader& header) {

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/checkpoint/checkpoint_save.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/error.hpp"
+#include "training/checkpoint/checkpoint_directory.hpp"
+#include "training/checkpoint/checkpoint_files.hpp"
+
+namespace kolo::internal {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+// How often rank 0 looks for the files of other ranks: more and more rarely. Nothing tells it: the
+// thread takes no part in collectives, which belong to the program's threads.
+constexpr std::chrono::milliseconds first_look{20};
+constexpr std::chrono::milliseconds last_look{1000};
+// How long rank 0 awaits a file: a complete one may become visible late on another host.
+std::chrono::seconds patience_with(BackgroundSave::Others others) {
+  using enum BackgroundSave::Others;
+  if (others == have_written) return 120s;
+  // A file that has not grown for long has no writer any more, unless the disk is slow to flush.
+  if (others == may_end) return 60s;
+  return others == may_be_gone ? 5s : 0s;
+}
+
+/// Signals are for the program's own threads: a handler of the program may expect one of them.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals& operator=(BlockedSignals&&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+void SaveJob::write() const {
+  if (file < 0) return;
+  write_checkpoint_file(checkpoint_file(folder, file, header.files), header, state);
+}
+
+int SaveJob::first_missing(int from) const {
+  std::error_code error;
+  while (from < header.files && fs::exists(checkpoint_file(folder, from, header.files), error))
+    ++from;
+  return from;
+}
+
+BackgroundSave::BackgroundSave(SaveJob job) : job_(std::move(job)) {
+  const BlockedSignals blocked;  // which the thread inherits
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw BackendError(fmt::format("cannot start a thread that saves: {}", error.what()));
+  }
+}
+
+BackgroundSave::~BackgroundSave() {
+  {
+    const std::lock_guard lock(mutex_);
+    others_ = Others::may_end;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (error_) warn(fmt::format("a checkpoint was not saved: {}", error_->what()));
+}
+
+bool BackgroundSave::is_writing() const {
+  const std::lock_guard lock(mutex_);
+  return !has_written_ && !is_done_;
+}
+
+std::optional<CheckpointError> BackgroundSave::wait_for_file() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return has_written_ || is_done_; });
+  return error_;
+}
+
+std::optional<CheckpointError> BackgroundSave::finish(Others others) {
+  std::unique_lock lock(mutex_);
+  others_ = others;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return is_done_; });
+  return std::exchange(error_, std::nullopt);
+}
+
+void BackgroundSave::run() {
+  std::optional<CheckpointError> failure;
+  try {
+    job_.write();
+    {
+      const std::lock_guard lock(mutex_);
+      has_written_ = true;
+    }
+    changed_.notify_all();
+    if (job_.publish) publish_when_complete();
+  } catch (const CheckpointError& error) {
+    failure = error;
+  } catch (const std::exception& error) {
+    failure.emplace(CheckpointFault::io, job_.folder,
+                    fmt::format("checkpoint '{}': {}", job_.folder.string(), error.what()));
+  }
+  if (failure && job_.publish) CheckpointDirectory::give_up(job_.folder);
+  const std::lock_guard lock(mutex_);
+  error_ = std::move(failure);
+  is_done_ = true;
+  changed_.notify_all();
+}
+
+void BackgroundSave::publish_when_complete() {
+  std::chrono::milliseconds wait = first_look;
+  for (int missing = 0; (missing = job_.first_missing(missing)) < job_.header.files;) {
+    const Others seen = require_awaited(checkpoint_file(job_.folder, missing, job_.header.files));
+    std::unique_lock lock(mutex_);
+    const bool has_changed = changed_.wait_for(lock, wait, [&] { return others_ != seen; });
+    wait = has_changed ? first_look : std::min(2 * wait, last_look);
+  }
+  job_.publish();
+}
+
+BackgroundSave::Others BackgroundSave::require_awaited(const fs::path& missing) {
+  Others others{};
+  {
+    const std::lock_guard lock(mutex_);
+    others = others_;
+  }
+  if (others == Others::write) return others;
+  const Clock::time_point now = Clock::now();
+  const std::uintmax_t bytes = bytes_in_folder();
+  if (others != others_then_ || (others != Others::have_written && bytes != bytes_)) since_ = now;
+  others_then_ = others;
+  bytes_ = bytes;
+  if (now - since_ < patience_with(others)) return others;
+  throw CheckpointError(CheckpointFault::missing, missing,
+                        fmt::format("checkpoint '{}' is given up: its file '{}' has not come",
+                                    job_.folder.string(), missing.filename().string()));
+}
+
+std::uintmax_t BackgroundSave::bytes_in_folder() const {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator i(job_.folder, error), end; !error && i != end; i.increment(error))
+    if (const std::uintmax_t size = i->file_size(error); !error) bytes += size + 1;
+  return bytes;
+}
+
+}  // namespace kolo::internal
