@@ -330,6 +330,13 @@ TEST_F(CheckpointFolder, WithAFileOfAnotherSaveIsNone) {
   EXPECT_THROW((void)load_safetensors(folder_), CheckpointError);
 }
 
+TEST_F(CheckpointFolder, WithAFileOfAnotherStepGetsNoIndex) {
+  header_.step = 5;
+  write_file(1);
+  header_.step = 4;
+  EXPECT_THROW(write_checkpoint_index(folder_, header_), CheckpointError);
+}
+
 TEST_F(CheckpointFolder, WithoutATensorOfItsIndexIsNone) {
   write_checkpoint_file(file(1), header_, {});
   EXPECT_THAT(error_of(folder_).what(), HasSubstr("lacks the tensor 'model.1'"));
@@ -363,6 +370,11 @@ TEST_F(CheckpointFolder, IsMergedIntoOneFile) {
   EXPECT_THAT(load_safetensors(weights, {{"2", two}}, {.strict = false}).missing, IsEmpty());
   EXPECT_EQ(two, 2);
   EXPECT_THROW(merge_checkpoint(folder_, weights, "other"), InvalidArgument);
+  fs::create_symlink(weights, directory_.path() / "link");
+  for (const fs::path& occupied : {file(1), folder_ / "model.safetensors.index.json",
+                                   directory_.path() / "link", fs::path("/dev/null"), folder_})
+    EXPECT_THROW(merge_checkpoint(folder_, occupied), InvalidArgument) << occupied;
+  EXPECT_THROW(merge_checkpoint(path_, path_, "model"), InvalidArgument);
   put(file(1), bytes_of(file(1)).substr(0, 300));
   EXPECT_THROW(merge_checkpoint(folder_, path_), CheckpointError);
   EXPECT_EQ(read(path_).parts, merged.parts);

@@ -127,6 +127,35 @@ TEST_F(CheckpointsAside, AreRefusedOnAllRanksOrOnNone) {
   EXPECT_EQ(checkpoints.load_latest()->step, saved);
 }
 
+TEST_F(CheckpointsAside, AfterOneThatWasTooLargeAreSaved) {
+  Checkpointer checkpoints(keeping(2));
+  checkpoints.save_async(1, parts(1));
+  NamedViews too_large = parts(2);
+  too_large["large"].tensors["x"] =
+      TensorSource(DType::u8, Shape{std::int64_t{1} << 60}, [](auto, auto) {});
+  checkpoints.save_async(2, too_large);
+  EXPECT_THAT(checkpoint_error_of([&] { checkpoints.wait(); }).what(),
+              HasSubstr("could not be copied: std::bad_alloc"));
+  checkpoints.save_async(3, parts(3));
+  EXPECT_EQ(checkpoints.load_latest()->step, 3);
+}
+
+// Not that of its victims.
+TEST_F(CheckpointsAside, TheCauseOfAFailureIsReported) {
+  Checkpointer checkpoints(keeping(2));
+  const std::vector<float> large(std::size_t{1} << 18U);
+  NamedViews own{{"x", StateView({{"y", large}})}};
+  if (me_ == 0)
+    own["x"].tensors["y"] = TensorSource(DType::f32, Shape{1}, [](std::uint64_t, std::span<char>) {
+      throw std::runtime_error("the memory is gone");
+    });
+  for (std::int64_t step = 1; step <= 10; ++step) {
+    checkpoints.save_async(step, {}, {.per_rank = own});
+    EXPECT_THAT(checkpoint_error_of([&] { checkpoints.wait(); }).what(),
+                HasSubstr("the memory is gone"));
+  }
+}
+
 // A failed save does not count as one that is still being written.
 TEST_F(CheckpointsAside, AfterAFailureAreNotRefusedForEver) {
   Checkpointer checkpoints(keeping(2));

@@ -60,6 +60,40 @@ TEST_F(Checkpoints, WithPartsThatOneRankCannotSaveAreRefusedOnEveryRank) {
   EXPECT_EQ(checkpoints.load_latest()->step, 8);
 }
 
+TEST_F(Checkpoints, OfDifferentStepsAreRefusedOnEveryRank) {
+  if (n_ == 1) return;
+  Checkpointer checkpoints(keeping(2));
+  try {
+    checkpoints.save(me_ == last_ ? 8 : 7, parts(7));
+    ADD_FAILURE() << "no exception";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("the step is 7 on rank 0 and 8 on rank " + std::to_string(last_)));
+    EXPECT_THAT(error.ranks(), ElementsAre(last_));
+  }
+  EXPECT_FALSE(checkpoints.load_latest().has_value());
+}
+
+// The directory is that of rank 0.
+TEST_F(Checkpoints, HaveTheSamePathOnEveryRank) {
+  Checkpointer checkpoints(keeping(2));
+  std::string path = checkpoints.save(7, parts(7)).string();
+  const std::string own = path;
+  broadcast(path, 0);
+  EXPECT_EQ(own, path);
+  EXPECT_EQ(checkpoints.save_async(7, parts(7))->string(), path);
+  EXPECT_EQ(checkpoints.latest()->string(), path);
+}
+
+TEST_F(Checkpoints, OfPrefixesThatBeginAlikeAreKeptApart) {
+  Checkpointer first({.directory = directory(), .prefix = "a", .keep_last = 1, .keep_best = false});
+  Checkpointer second({.directory = directory(), .prefix = "a-", .keep_last = 1});
+  second.save(0, parts(100));
+  for (const std::int64_t step : {0, 1}) first.save(step, parts(step));
+  EXPECT_EQ(first.load_latest()->step, 1);
+  EXPECT_EQ(second.load_latest()->part("model").text(), "model of step 100");
+}
+
 TEST_F(Checkpoints, StayInTheDirectoryOfTheStart) {
   const fs::path before = fs::current_path();
   CheckpointerOptions options = keeping(2);

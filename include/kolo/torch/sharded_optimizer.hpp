@@ -255,8 +255,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// this rank needs. If shards are missing, damaged or of other parameters on one rank, all ranks
   /// of the set throw an Error that names the rank. Its state is unchanged, but others may have
   /// loaded theirs: load again before the next step. Optimizers of different process sets need
-  /// parts of different names. Collective in the set; local on a rank outside it, whose shards are
-  /// whole.
+  /// parts of different names. Collective in the set; local on a rank outside it.
   void load_sharded_state(const std::vector<StateView>& shards) {
     reducer_.load_sharded_state(shards, *this);
   }

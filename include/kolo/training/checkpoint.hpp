@@ -124,8 +124,8 @@ class KOLO_EXPORT Checkpointer {
   /// Tensors of 64 KiB and more are divided among the ranks whose `parts` have large tensors of the
   /// same names, dtypes and shapes as rank 0's. Their elements must be equal on all these ranks,
   /// which is not verified. Texts and small tensors are rank 0's; other ranks may leave `parts`
-  /// empty. Returns the folder. Throws InvalidArgument for a negative step, on this rank, and on
-  /// all ranks for parts that cannot be saved.
+  /// empty. Returns the folder, on all ranks. Throws InvalidArgument for a negative step, on this
+  /// rank, and on all ranks for parts that cannot be saved and for different steps.
   std::filesystem::path save(std::int64_t step, const NamedViews& parts,
                              const CheckpointExtras& extras = {});
 

@@ -59,7 +59,7 @@ void rename_over(const fs::path& folder, const fs::path& path) {
   std::error_code error;
   fs::rename(folder, path, error);
   if (!error) return flush_directory_of(path);
-  if (fs::exists(path)) {
+  if (fs::exists(fs::symlink_status(path))) {
     if (::renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
       flush_directory_of(path);
       return remove_or_warn(folder);
@@ -113,6 +113,7 @@ std::optional<std::int64_t> CheckpointDirectory::step_of(const fs::path& path) c
   const std::string start = options_.prefix + '-';
   if (!digits.starts_with(start)) return std::nullopt;
   digits.remove_prefix(start.size());
+  if (!digits.empty() && digits.front() == '-') return std::nullopt;  // of another prefix
   std::int64_t step = 0;
   const char* end = digits.data() + digits.size();
   const auto [stopped, error] = std::from_chars(digits.data(), end, step);

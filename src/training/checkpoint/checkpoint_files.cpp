@@ -43,6 +43,14 @@ StateView view_file(const fs::path& path, bool keeps_open) {
   return state;
 }
 
+void require_same_save(const fs::path& path, const StateView& file,
+                       const CheckpointHeader& wanted) {
+  const CheckpointHeader found = about(path, [&] { return header_from(file.metadata); });
+  if (found.key != wanted.key || found.step != wanted.step || found.ranks != wanted.ranks ||
+      found.files != wanted.files)
+    refuse(path, CheckpointFault::corrupt, "belongs to another checkpoint than its index");
+}
+
 std::string identity_of(const CheckpointHeader& header, const Metadata& metadata) {
   std::string text = header.key;
   for (const auto& [key, value] : metadata) text += '\0' + key + '\0' + value;
@@ -91,6 +99,7 @@ void write_checkpoint_index(const fs::path& folder, const CheckpointHeader& head
   for (int number = 0; number < header.files; ++number) {
     const fs::path file = checkpoint_file(folder, number, header.files);
     const StateView state = view_file(file, false);
+    require_same_save(file, state, header);
     for (const auto& [name, tensor] : state.tensors) {
       index.bytes += tensor.bytes();
       if (!index.file_of.emplace(name, file.filename().string()).second)
@@ -128,12 +137,7 @@ StateView view_checkpoint(const CheckpointSet& set) {
   StateView all;
   for (const fs::path& path : set.files) {
     StateView file = view_file(path, set.files.size() <= max_open_files);
-    if (set.header.files > 0) {
-      const CheckpointHeader header = about(path, [&] { return header_from(file.metadata); });
-      if (header.key != set.header.key || header.step != set.header.step ||
-          header.ranks != set.header.ranks || header.files != set.header.files)
-        refuse(path, CheckpointFault::corrupt, "belongs to another checkpoint than its index");
-    }
+    if (set.header.files > 0) require_same_save(path, file, set.header);
     all.metadata.merge(file.metadata);
     all.tensors.merge(file.tensors);  // leaves tensors with known names in `file`
     if (!file.tensors.empty())

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -28,7 +29,7 @@ std::chrono::seconds patience_with(BackgroundSave::Others others) {
   using enum BackgroundSave::Others;
   if (others == have_written) return 120s;
   // A file that has not grown for long has no writer any more, unless the disk is slow to flush.
-  if (others == may_end) return 60s;
+  if (others == may_end) return 300s;
   return others == may_be_gone ? 5s : 0s;
 }
 
@@ -66,17 +67,22 @@ BackgroundSave::BackgroundSave(SaveJob job) : job_(std::move(job)) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    throw BackendError(fmt::format("cannot start a thread that saves: {}", error.what()));
+    error_.emplace(CheckpointFault::io, job_.folder,
+                   fmt::format("checkpoint '{}' cannot be written: there is no further thread: {}",
+                               job_.folder.string(), error.what()));
+    is_done_ = true;
   }
 }
 
 BackgroundSave::~BackgroundSave() {
   {
     const std::lock_guard lock(mutex_);
-    others_ = Others::may_end;
+    // An exception leaves the program's loop: the ranks may have lost one of them.
+    others_ = std::uncaught_exceptions() > 0 ? Others::may_be_gone : Others::may_end;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  clear();
   if (error_) warn(fmt::format("a checkpoint was not saved: {}", error_->what()));
 }
 
@@ -96,7 +102,14 @@ std::optional<CheckpointError> BackgroundSave::finish(Others others) {
   others_ = others;
   changed_.notify_all();
   changed_.wait(lock, [&] { return is_done_; });
+  clear();
   return std::exchange(error_, std::nullopt);
+}
+
+/// Removes the folder of a failed save. Not before its end is asked for: other ranks may still
+/// write into it, and would fail because of this rank's failure.
+void BackgroundSave::clear() const {
+  if (error_ && job_.publish) CheckpointDirectory::give_up(job_.folder);
 }
 
 void BackgroundSave::run() {
@@ -115,7 +128,6 @@ void BackgroundSave::run() {
     failure.emplace(CheckpointFault::io, job_.folder,
                     fmt::format("checkpoint '{}': {}", job_.folder.string(), error.what()));
   }
-  if (failure && job_.publish) CheckpointDirectory::give_up(job_.folder);
   const std::lock_guard lock(mutex_);
   error_ = std::move(failure);
   is_done_ = true;

@@ -36,12 +36,13 @@ struct SaveJob {
 /// and publishes them. Thread-safe, but for the destructor.
 class BackgroundSave {
  public:
-  /// Throws BackendError if there can be no further thread.
+  /// If there can be no further thread, that is the error.
   explicit BackgroundSave(SaveJob job);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
-  /// Waits for the end. Other ranks may be gone, so rank 0 gives up when no file has grown for a
-  /// minute. A warning reports a failure that nobody has asked for.
+  /// Waits for the end. Other ranks may be gone, so rank 0 gives up when no file has grown for five
+  /// minutes, or some seconds if an exception ends the scope. A warning reports a failure that
+  /// nobody has asked for.
   ~BackgroundSave();
 
   [[nodiscard]] const SaveJob& job() const { return job_; }
@@ -54,7 +55,7 @@ class BackgroundSave {
   enum class Others : std::uint8_t {
     write,         // they may still write
     have_written,  // their files come as soon as the file system shows them
-    may_end,       // files that have not grown for a minute are not awaited
+    may_end,       // files that have not grown for minutes are not awaited
     may_be_gone,   // nor those that have not grown for some seconds
     are_gone,      // no file is awaited
   };
@@ -65,6 +66,7 @@ class BackgroundSave {
   using Clock = std::chrono::steady_clock;
 
   void run();
+  void clear() const;
   void publish_when_complete();
   /// Throws if the missing file is not awaited any longer.
   Others require_awaited(const std::filesystem::path& missing);

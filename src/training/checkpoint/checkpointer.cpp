@@ -25,6 +25,7 @@
 #include "training/checkpoint/save_plan.hpp"
 #include "training/checkpoint/shared_errors.hpp"
 #include "training/require.hpp"
+#include "training/safetensors/disk_file.hpp"
 #include "training/safetensors/safetensors.hpp"
 
 namespace kolo {
@@ -83,6 +84,7 @@ class Checkpointer::State {
   SaveJob begin(std::int64_t step, const NamedViews& parts, const CheckpointExtras& extras) {
     StateView shared, own;
     Report report = report_before();
+    report.step = std::to_string(step);
     report.unwritable = failure_of([&] {
       shared = flatten(parts);
       own = flatten(extras.per_rank, rank());
@@ -92,6 +94,7 @@ class Checkpointer::State {
     const std::vector<Report> all = exchange(report);
     settle(all);
     require_writable_on_all(all);
+    require_equal_steps(all);
 
     SaveJob job = begin_folder(step);
     if (rank() == 0) job.header.metric = extras.metric;
@@ -139,20 +142,27 @@ class Checkpointer::State {
  private:
   /// What a rank tells the others at the beginning of each call.
   struct Report {
+    bool takes_part = false;   // false for a rank that has joined
     std::string key{};         // of the save whose file it has written, or failed to write
     std::string error{};       // of that file
-    std::string unwritable{};  // why its parts cannot be saved now
+    bool publishes = false;    // that save
+    std::string step{};        // of the save that begins now
+    std::string unwritable{};  // why its parts cannot be saved
   };
 
   [[nodiscard]] Report report_before() {
-    if (!pending_ || pending_->job().file < 0) return {};
+    Report report{.takes_part = true};
+    if (!pending_ || pending_->job().file < 0) return report;
     const std::optional<CheckpointError> failure = pending_->wait_for_file();
-    return {.key = pending_->job().header.key, .error = failure ? to_text(*failure) : ""};
+    report.key = pending_->job().header.key;
+    report.error = failure ? to_text(*failure) : "";
+    report.publishes = static_cast<bool>(pending_->job().publish);
+    return report;
   }
 
-  /// Collective. A rank that has joined reports nothing.
+  /// Collective.
   static std::vector<Report> exchange(const Report& own) {
-    const nlohmann::json text{own.key, own.error, own.unwritable};
+    const nlohmann::json text{own.key, own.error, own.publishes, own.step, own.unwritable};
     std::vector<Report> all;
     constexpr auto replace = nlohmann::json::error_handler_t::replace;  // texts of the system
     for (const std::string& each :
@@ -160,38 +170,62 @@ class Checkpointer::State {
       Report& report = all.emplace_back();
       if (each.empty()) continue;
       const auto parsed = nlohmann::json::parse(each);
-      report = {.key = parsed[0], .error = parsed[1], .unwritable = parsed[2]};
+      report = {true, parsed[0], parsed[1], parsed[2], parsed[3], parsed[4]};
     }
     return all;
   }
 
-  /// Collective. The rank that publishes may no longer be rank 0.
+  /// Collective. The rank that publishes may no longer be rank 0, or may be gone: then the save is
+  /// given up, like the files of earlier saves that ranks report late because they had joined.
   void settle(const std::vector<Report>& all) {
-    const bool any = std::ranges::any_of(all, [](const Report& one) { return !one.key.empty(); });
-    if (!any) return pending_.reset();
+    const auto any = std::ranges::find_if(all, [](const Report& one) { return !one.key.empty(); });
+    if (any == all.end()) return pending_.reset();
     const std::unique_ptr<BackgroundSave> ended = std::move(pending_);
+    const auto publisher = std::ranges::find_if(all, &Report::publishes);
+    if (publisher == all.end() && any - all.begin() == rank())
+      warn(fmt::format("checkpoint '{}' is given up: the rank that publishes it has left",
+                       ended->job().folder.string()));
     std::string failure = first_error(path(), [&] {
       if (ended && ended->job().publish) finish(*ended, all);
     });
     for (const Report& one : all)
-      if (!one.error.empty()) failure = one.error;
+      if (publisher != all.end() && one.key == publisher->key && failure.empty())
+        failure = one.error;
     if (ended) static_cast<void>(ended->finish(BackgroundSave::Others::are_gone));  // no news
     if (!failure.empty()) throw_from(failure);
   }
 
-  /// On the rank that publishes, after all ranks that are left have written.
+  /// On the rank that publishes, after all ranks that are left have written. A rank that has joined
+  /// may still write.
   static void finish(BackgroundSave& save, const std::vector<Report>& all) {
     int written = 0;
+    bool has_joined = false;
     for (const Report& one : all) {
+      has_joined |= !one.takes_part;
       if (one.key != save.job().header.key) continue;
       if (!one.error.empty()) return;  // which is thrown
       ++written;
     }
     const bool all_are_there = written >= save.job().header.files;
-    const std::optional<CheckpointError> failure = save.finish(
-        all_are_there ? BackgroundSave::Others::have_written : BackgroundSave::Others::may_be_gone);
+    const std::optional<CheckpointError> failure =
+        save.finish(all_are_there ? BackgroundSave::Others::have_written
+                    : has_joined  ? BackgroundSave::Others::may_end
+                                  : BackgroundSave::Others::may_be_gone);
     if (failure && all_are_there) throw *failure;
-    if (failure) warn(fmt::format("{}: its rank has left", failure->what()));
+    if (failure) warn(fmt::format("{}: its rank has left or joined", failure->what()));
+  }
+
+  static void require_equal_steps(const std::vector<Report>& all) {
+    std::vector<int> ranks;
+    for (std::size_t each = 0; each < all.size(); ++each)
+      if (all[each].takes_part && all[each].step != all.front().step)
+        ranks.push_back(static_cast<int>(each));
+    if (ranks.empty()) return;
+    throw InvalidArgument(
+        fmt::format("kolo::Checkpointer: the step is {} on rank 0 and {} on {}", all.front().step,
+                    all[static_cast<std::size_t>(ranks.front())].step,
+                    ranks_in_words(RankSet::of(ranks))),
+        {}, ranks);
   }
 
   static void require_writable_on_all(const std::vector<Report>& all) {
@@ -263,6 +297,7 @@ class Checkpointer::State {
     for (const auto& [name, tensor] : state.tensors) bytes += tensor.bytes();
     if (bytes > capacity_ || bytes < capacity_ / 2) {
       copy_.reset();
+      capacity_ = 0;
       copy_ = std::make_unique_for_overwrite<char[]>(bytes);
       capacity_ = bytes;
     }
@@ -304,8 +339,9 @@ fs::path Checkpointer::save(std::int64_t step, const NamedViews& parts,
                             const CheckpointExtras& extras) {
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   synchronize();  // what has failed on the GPU must not be saved
-  state_->write(state_->begin(step, parts, extras));
-  return state_->directory().path_of(step);
+  const SaveJob job = state_->begin(step, parts, extras);
+  state_->write(job);
+  return finished_name(job.folder);
 }
 
 std::optional<fs::path> Checkpointer::save_async(std::int64_t step, const NamedViews& parts,
@@ -314,8 +350,10 @@ std::optional<fs::path> Checkpointer::save_async(std::int64_t step, const NamedV
   if (if_busy == IfBusy::refuse && !ranks_that(state_->is_busy(), "kolo.checkpoint.busy").empty())
     return std::nullopt;
   synchronize();
-  state_->write_in_background(state_->begin(step, parts, extras));
-  return state_->directory().path_of(step);
+  SaveJob job = state_->begin(step, parts, extras);
+  fs::path folder = finished_name(job.folder);
+  state_->write_in_background(std::move(job));
+  return folder;
 }
 
 void Checkpointer::wait() { state_->settle(); }

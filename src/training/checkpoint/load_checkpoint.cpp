@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -94,15 +95,18 @@ Checkpoint checkpoint_of(const fs::path& path, Found& found) {
   return checkpoint;
 }
 
-/// Goes through the candidates on rank 0.
+/// Goes through the candidates on rank 0. If some have gone meanwhile, because a job that saves has
+/// removed them, there are newer ones: it lists them again.
 class Search {
  public:
-  Search(std::vector<fs::path> candidates, IfDamaged if_damaged)
-      : candidates_(std::move(candidates)), if_damaged_(if_damaged) {}
+  using FindAll = std::function<std::vector<fs::path>()>;
+
+  Search(FindAll find_all, IfDamaged if_damaged)
+      : find_all_(std::move(find_all)), if_damaged_(if_damaged), candidates_(find_all_()) {}
 
   /// The next candidate whose headers are right.
   std::optional<Found> next() {
-    while (next_ < candidates_.size()) {
+    while (next_ < candidates_.size() || lists_again()) {
       const fs::path& path = candidates_[next_++];
       try {
         return find(path);
@@ -114,12 +118,28 @@ class Search {
     return std::nullopt;
   }
 
-  static void skip(const std::string& error) { warn(error + ": skipped"); }
+  void skip(const std::string& error) {
+    has_gone_ |= !fs::exists(candidates_[next_ - 1]);
+    if (reported_.insert(error).second) warn(error + ": skipped");
+  }
 
  private:
-  std::vector<fs::path> candidates_;
+  static constexpr int max_lists = 20;
+
+  bool lists_again() {
+    if (!std::exchange(has_gone_, false) || ++lists_ > max_lists) return false;
+    candidates_ = find_all_();
+    next_ = 0;
+    return !candidates_.empty();
+  }
+
+  FindAll find_all_;
   IfDamaged if_damaged_;
+  std::vector<fs::path> candidates_;
   std::size_t next_ = 0;
+  bool has_gone_ = false;  // one of the candidates
+  int lists_ = 1;
+  std::set<std::string> reported_{};
 };
 
 }  // namespace
@@ -130,7 +150,7 @@ std::optional<Checkpoint> load_first(const fs::path& where, IfDamaged if_damaged
   while (true) {
     std::optional<Found> found;
     const std::string identity = on_rank_0(where, [&] {
-      if (!search) search.emplace(find_all(), if_damaged);
+      if (!search) search.emplace(find_all, if_damaged);
       found = search->next();
       return found ? found->set.identity : std::string();
     });
@@ -143,7 +163,7 @@ std::optional<Checkpoint> load_first(const fs::path& where, IfDamaged if_damaged
       error = send_to_blind(path, found);
     if (error.empty()) return checkpoint_of(path, *found);
     if (if_damaged == IfDamaged::fail) throw_from(error);
-    if (rank() == 0) Search::skip(message_in(error));
+    if (rank() == 0) search->skip(message_in(error));
   }
 }
 
