@@ -268,7 +268,9 @@ void Trainer::save_progress(std::optional<double> accuracy) {
   if (hook_) per_rank["hook"] = hook_->per_rank_state();
   const auto folder =
       checkpoints_->save_async(step_, parts, {.metric = accuracy, .per_rank = per_rank});
-  if (kolo::rank() == 0) fmt::print("saving checkpoint: {}\n", folder->string());
+  if (kolo::rank() == 0)
+    fmt::print("saving checkpoint: {}\n", (options_.save / folder->filename()).string());
+  if (stops_ || sampler_.epoch() >= epochs_) checkpoints_->wait();  // there is no next save
 }
 
 void Trainer::save_result() const {
