@@ -3,12 +3,10 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -16,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/blocked_signals.hpp"
 #include "base/process_limits.hpp"
 #include "kolo/error.hpp"
 #include "messenger/fabric.hpp"
@@ -83,22 +82,6 @@ void await_searches() {
   for (const auto& [provider, found] : searches.by_provider)
     found.wait_for(std::chrono::seconds(5));
 }
-
-/// Blocks all signals: threads started meanwhile inherit the mask and leave the program's signals
-/// to the program's threads.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals& operator=(BlockedSignals&&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 std::shared_future<const fi_info*> begin_search(const std::string& provider) {
   const std::lock_guard lock(searches.mutex);

@@ -34,6 +34,15 @@ std::vector<float> sequence(float first) {
   return values;
 }
 
+/// A part whose tensor cannot be read if `fails`.
+NamedViews unreadable(bool fails) {
+  NamedViews own;
+  own["x"].tensors["y"] = TensorSource(DType::f32, Shape{2}, [fails](std::uint64_t, auto) {
+    if (fails) throw std::runtime_error("the memory is gone");
+  });
+  return own;
+}
+
 TEST_F(CheckpointsAside, HoldTheValuesOfTheirStep) {
   Checkpointer checkpoints(keeping(3));
   std::vector<float> weight = sequence(0);
@@ -98,10 +107,7 @@ TEST_F(CheckpointsAside, AFailureIsThrownByTheNextCallOnEveryRank) {
 
 TEST_F(CheckpointsAside, TensorsThatCannotBeReadAreAnErrorOnEveryRank) {
   Checkpointer checkpoints(keeping(2));
-  NamedViews own;
-  own["x"].tensors["y"] = TensorSource(DType::f32, Shape{2}, [&](std::uint64_t, std::span<char>) {
-    if (me_ == last_) throw std::runtime_error("the memory is gone");
-  });
+  const NamedViews own = unreadable(me_ == last_);
   checkpoints.save_async(1, parts(1), {.per_rank = own});
   const CheckpointError error = checkpoint_error_of([&] { checkpoints.save_async(2, parts(2)); });
   EXPECT_THAT(error.what(), HasSubstr("the memory is gone"));
@@ -146,10 +152,7 @@ TEST_F(CheckpointsAside, TheCauseOfAFailureIsReported) {
 // A failed save does not count as one that is still being written.
 TEST_F(CheckpointsAside, AfterAFailureAreNotRefusedForEver) {
   Checkpointer checkpoints(keeping(2));
-  NamedViews own;
-  own["x"].tensors["y"] = TensorSource(DType::f32, Shape{2}, [&](std::uint64_t, std::span<char>) {
-    if (me_ == last_) throw std::runtime_error("the memory is gone");
-  });
+  const NamedViews own = unreadable(me_ == last_);
   checkpoints.save_async(1, parts(1), {.per_rank = own});
   const CheckpointError error = checkpoint_error_of([&] {
     while (!checkpoints.save_async(2, parts(2), {}, IfBusy::refuse)) {

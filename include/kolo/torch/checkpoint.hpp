@@ -223,9 +223,9 @@ void save_safetensors(const std::filesystem::path& path, const Module& module,
 /// existing parameters and buffers, or into any named tensors, by name. Elements are converted to
 /// the dtype of the existing tensor and copied to its device. Throws InvalidArgument for a tensor
 /// of another shape and, if `strict`, for missing and unexpected names; then no tensor is changed.
-/// Of a tied weight, the file may hold one name. Throws CheckpointError for a damaged file. Not
-/// collective: on several ranks, load on one and call `broadcast_parameters`, or load the same file
-/// on all.
+/// A tied weight needs only one of its names in the file. Throws CheckpointError for a damaged
+/// file. Not collective: on several ranks, load on one and call `broadcast_parameters`, or load the
+/// same file on all.
 ///
 ///     kolo::load_safetensors("resnet50.safetensors", *model);
 ///     kolo::load_safetensors("resnet50.safetensors", *backbone,

@@ -78,7 +78,7 @@ struct CheckpointExtras {
   NamedViews per_rank{};           ///< Parts that differ between ranks, such as the random state.
 };
 
-/// What `save_async` does while the checkpoint before is still being written.
+/// The choice of `save_async` while the previous checkpoint is still being written.
 enum class IfBusy : std::uint8_t {
   wait,    ///< Waits for its end.
   refuse,  ///< Saves nothing.

@@ -166,8 +166,8 @@ class ProcessTable {
   /// True if a process or an agent may have gone since the last `sweep`.
   [[nodiscard]] bool is_dirty() const { return dirty_; }
   void mark_dirty() { dirty_ = true; }
-  /// Forgets processes of which the server can hear nothing more. Without agents, a process that
-  /// has left stays in the table, so that no other process can take its rank.
+  /// Forgets processes that cannot send the server anything any more. Without agents, a process
+  /// that has left stays in the table, so that no other process can take its rank.
   void sweep() {
     if (!std::exchange(dirty_, false)) return;
     std::erase_if(processes_, [&](const auto& entry) {

@@ -5,12 +5,12 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <thread>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
@@ -75,13 +75,8 @@ class JobMembership::OwnServer {
                  .start_timeout = start_timeout},
                 {job.has_one_host() ? job.host : "", job.port},
                 [](LogLevel level, const std::string& text) { log(level, text); }) {
-    // The server's thread blocks all signals, so that the program's own threads receive them.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     thread_ = run_on_thread(server_);
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~OwnServer() {
     server_.stop();

@@ -113,7 +113,7 @@ std::optional<std::int64_t> CheckpointDirectory::step_of(const fs::path& path) c
   const std::string start = options_.prefix + '-';
   if (!digits.starts_with(start)) return std::nullopt;
   digits.remove_prefix(start.size());
-  if (!digits.empty() && digits.front() == '-') return std::nullopt;  // of another prefix
+  if (!digits.empty() && digits.front() == '-') return std::nullopt;  // the prefix is longer
   std::int64_t step = 0;
   const char* end = digits.data() + digits.size();
   const auto [stopped, error] = std::from_chars(digits.data(), end, step);

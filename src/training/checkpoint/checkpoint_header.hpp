@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint states about itself, in the metadata of its index and of each of its files.
+// The header of a checkpoint: what it states about itself, in the metadata of its index and files.
 //
 // The entries are decimal numbers: "kolo.step", "kolo.metric" if there is a metric, "kolo.serial"
 // in the index, "kolo.ranks" and "kolo.files"; and "kolo.key", which is random and the same in all
@@ -21,7 +21,7 @@ struct CheckpointHeader {
   std::optional<double> metric{};
   std::uint32_t serial = 0;  // grows with each save into the directory; at most `max_serial`; 0:
                              // unknown
-  int ranks = 0;             // of the session that saved it
+  int ranks = 0;             // number of ranks of the session that saved it
   int files = 0;             // 0: unknown
   std::string key{};
 };

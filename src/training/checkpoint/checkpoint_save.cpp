@@ -2,13 +2,13 @@
 #include "training/checkpoint/checkpoint_save.hpp"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <exception>
 #include <system_error>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "training/checkpoint/checkpoint_directory.hpp"
@@ -32,21 +32,6 @@ std::chrono::seconds patience_with(BackgroundSave::Others others) {
   if (others == may_end) return 300s;
   return others == may_be_gone ? 5s : 0s;
 }
-
-/// Signals are for the program's own threads: a handler of the program may expect one of them.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals& operator=(BlockedSignals&&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

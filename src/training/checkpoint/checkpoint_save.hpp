@@ -51,7 +51,7 @@ class BackgroundSave {
   /// Waits until this rank's file is complete. Returns the error if it could not be written.
   [[nodiscard]] std::optional<CheckpointError> wait_for_file();
 
-  /// What is known of the other ranks whose files are awaited.
+  /// The state of the other ranks, which decides how long their files are awaited.
   enum class Others : std::uint8_t {
     write,         // they may still write
     have_written,  // their files come as soon as the file system shows them

@@ -140,13 +140,13 @@ class Checkpointer::State {
   void settle() { settle(exchange(report_before())); }
 
  private:
-  /// What a rank tells the others at the beginning of each call.
+  /// The message of each rank to the others at the beginning of each call.
   struct Report {
     bool takes_part = false;   // false for a rank that has joined
-    std::string key{};         // of the save whose file it has written, or failed to write
-    std::string error{};       // of that file
-    bool publishes = false;    // that save
-    std::string step{};        // of the save that begins now
+    std::string key{};         // the key of the save whose file it has written, or could not write
+    std::string error{};       // the error of that file, as a text
+    bool publishes = false;    // this rank makes that save a checkpoint
+    std::string step{};        // the step of the save that begins now
     std::string unwritable{};  // why its parts cannot be saved
   };
 

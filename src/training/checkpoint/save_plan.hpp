@@ -14,7 +14,7 @@
 
 namespace kolo::internal {
 
-/// What a rank tells the others before they save together.
+/// The message of each rank to the others before they divide the tensors.
 struct SaveOffer {
   bool sees_folder = false;
   std::string layout{};  // equal on ranks whose shared parts have the same large tensors
