@@ -6,8 +6,11 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <span>
 #include <stdexcept>
@@ -59,6 +62,28 @@ void gather_while_leaving(const std::string& how, bool victim) {
   static_cast<void>(gathered.get());
 }
 
+/// The time that the threads of this process have spent on processors, without the calling one.
+std::chrono::nanoseconds used_by_other_threads() {
+  std::chrono::nanoseconds used{0};
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (entry.path().filename() == std::to_string(::gettid())) continue;
+    std::int64_t ran = 0;
+    std::ifstream(entry.path() / "schedstat") >> ran;
+    used += std::chrono::nanoseconds(ran);
+  }
+  return used;
+}
+
+/// Returns once the other threads of this process have slept through nearly all of a while.
+void await_sleeping_threads() {
+  constexpr auto while_ = std::chrono::milliseconds(200);
+  for (;;) {
+    const std::chrono::nanoseconds before = used_by_other_threads();
+    std::this_thread::sleep_for(while_);
+    if (used_by_other_threads() - before < while_ / 10) return;
+  }
+}
+
 void reduce_large(const std::string& how, bool victim) {
   if (how == "killed_sending") reduce_large<std::vector<float>>(victim);
   if (how == "killed_sharing") reduce_large<kolo::SharedVector<float>>(victim);
@@ -68,7 +93,7 @@ void leave(const std::string& how) {
   std::vector<float> tensor(8);
   if (how == "exit" || how == "exit_alone") std::exit(3);
   if (how == "return") return;
-  if (how == "killed") std::raise(SIGKILL);
+  if (how == "killed" || how == "killed_and_watched") std::raise(SIGKILL);
   reduce_large(how, true);
   if (how == "handler") {  // as libraries do, and programs that save their state
     std::signal(SIGALRM, [](int) { std::exit(3); });
@@ -128,6 +153,11 @@ void train(const std::string& how, int leaver) {
     std::printf("rank %d misses rank %d after %.1f ms: %s\n", rank, error.ranks().at(0),
                 milliseconds() - left_at, error.what());
     std::fflush(stdout);
+    if (how == "killed_and_watched") {
+      await_sleeping_threads();
+      std::printf("rank %d sleeps in the failed session\n", rank);
+      std::fflush(stdout);
+    }
     throw;
   }
 }

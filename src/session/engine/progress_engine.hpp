@@ -55,6 +55,7 @@ class ProgressEngine {
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
   /// The time of the next pass, even if nothing has happened, by the steady clock.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
+    if (failed()) return std::chrono::steady_clock::time_point::max();  // nothing is checked
     return clock_.to_real(std::min(negotiator_.deadline(), checks_.deadline()));
   }
   /// The number of operations submitted so far.
