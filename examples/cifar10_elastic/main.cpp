@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <kolo/torch.hpp>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +31,7 @@ namespace {
 struct Options : cifar10::SharedOptions {
   double learning_rate = 1e-4;
   std::int64_t commit_every = 10;
+  std::filesystem::path save;
 };
 
 bool parse(int argc, char** argv, Options& options) {
@@ -41,6 +44,9 @@ bool parse(int argc, char** argv, Options& options) {
   app.add_option("--commit-every", options.commit_every, "Steps between two commits")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
+  app.add_option("--save", options.save,
+                 "Directory for checkpoints, which all hosts share: one after each epoch, and one "
+                 "when SIGTERM stops the job. Training continues from the newest");
   return examples::parse(app, argc, argv);
 }
 
@@ -69,14 +75,19 @@ class Trainer {
     state_.add("network", network_)
         .add("optimizer", optimizer_)
         .add("sampler", sampler_)
-        .add("score", score_);
+        .add("score", score_)
+        .add("step", step_);
     state_.on_reset(
         [this] { kolo::set_learning_rate(optimizer_, options_.learning_rate * kolo::size()); });
+    // KOLO: once for all sessions, so that saving goes on while ranks recover.
+    if (!options.save.empty())
+      checkpoints_.emplace(kolo::CheckpointerOptions{.directory = options.save});
   }
 
   void run() {
     // KOLO: called again whenever ranks were lost or join; continues from the newest commit.
     kolo::elastic::run(state_, [this] { train(); });
+    if (stops_) return;
     const cifar10::Metrics test = cifar10::evaluate(network_, data_.test);
     if (kolo::rank() == 0)
       fmt::print("test loss: {:.4f}\ntest accuracy: {:.4f}\n", test.loss, test.accuracy);
@@ -84,17 +95,41 @@ class Trainer {
 
  private:
   void train() {
+    if (checkpoints_ && state_.commits() == 1) load_progress();
     if (kolo::rank() == 0)
       fmt::print("{} ranks train from epoch {}, image {}\n", kolo::size(), sampler_.epoch() + 1,
                  sampler_.consumed());
     std::fflush(stdout);
     while (sampler_.epoch() < options_.epochs) {
       train_rest_of_epoch();
+      if (stops_) return;
       report();
       sampler_.begin_epoch(sampler_.epoch() + 1);
       score_.reset();
       state_.commit();  // KOLO
+      save_progress();
     }
+    if (checkpoints_) checkpoints_->wait();  // there is no next save
+  }
+
+  // KOLO: commits are in memory. If all ranks are lost, a new job begins with the last checkpoint.
+  void load_progress() {
+    if (const auto found = checkpoints_->load_latest()) {
+      kolo::load_state(*network_, found->part("network"));
+      kolo::load_state(optimizer_, found->part("optimizer"));
+      sampler_.load_state(found->part("sampler"));
+      step_ = found->step;
+      if (kolo::rank() == 0) fmt::print("loaded the checkpoint of step {}\n", step_);
+    }
+    state_.commit();  // number 2: the next session does not load again
+  }
+
+  // KOLO: the ranks write their shares of the files while training goes on.
+  void save_progress() {
+    if (!checkpoints_) return;
+    checkpoints_->save_async(step_, {{"network", kolo::state_view(*network_)},
+                                     {"optimizer", kolo::state_view(optimizer_)},
+                                     {"sampler", sampler_.state()}});
   }
 
   void train_rest_of_epoch() {
@@ -106,6 +141,14 @@ class Trainer {
       const auto count = std::min(indices.size() - first, options_.batch_size);
       train_step(std::span(indices).subspan(first, count));
       sampler_.advance(batch_size);
+      ++step_;
+      // KOLO: all ranks stop after the same step, for example if a scheduler takes the nodes away.
+      stops_ = checkpoints_ && kolo::stop_requested();
+      if (stops_) {
+        save_progress();
+        checkpoints_->wait();
+        return;
+      }
       if ((step + 1) % options_.commit_every == 0 && step + 1 < steps) state_.commit();  // KOLO
     }
   }
@@ -143,6 +186,9 @@ class Trainer {
   kolo::DistributedSampler sampler_;
   kolo::MetricAverage score_ = cifar10::make_score();
   kolo::elastic::State state_{};
+  std::optional<kolo::Checkpointer> checkpoints_{};  // none without --save
+  std::int64_t step_ = 0;                            // since the start of training
+  bool stops_ = false;
   cifar10::Batch batch_{};
 };
 

@@ -61,6 +61,12 @@ struct SessionOptions {
   /// Destination of this rank's statistics when the session ends: `stderr`, or a path as for
   /// `timeline`. Default: none.
   std::optional<std::string> statistics{};
+  /// How much longer than the others a rank must compute in each step for a warning that names it,
+  /// in percent of the step. 0 disables the warning. Default: 10.
+  std::optional<std::int64_t> straggler_warning{};
+  /// Path of a file in which rank 0 keeps the status of the job: JSON, or, if it ends with `.prom`,
+  /// Prometheus' text format. Default: none.
+  std::optional<std::string> status_file{};
   /// Network interfaces for control messages between hosts: names and networks such as
   /// `eth0,10.1.0.0/16`. `none` sends them over MPI, which Kolo must then poll. Default: all that
   /// are up.

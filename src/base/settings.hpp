@@ -59,6 +59,8 @@ struct Settings {
   int flight_recorder_signal = 0;
   std::string timeline{};
   std::string statistics{};
+  std::int64_t straggler_warning = 10;
+  std::string status_file{};
   ControlInterface control_interface{};
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   std::vector<int> stop_signals{SIGTERM, SIGUSR1};
@@ -237,6 +239,17 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .meaning = "File for [statistics](diagnosing.md#statistics) at the end of the session, "
                 "including the times for packing, reducing and unpacking. `%r` works as for "
                 "`timeline`; `stderr` prints every rank's statistics."},
+    {.name = "straggler_warning",
+     .type = CountSetting{&SessionOptions::straggler_warning, &Settings::straggler_warning,
+                          "percent of a step", 100},
+     .meaning = "How much longer than the others a rank must compute in each step for a warning "
+                "that [names it](diagnosing.md#stragglers). 0 disables the warning. Rank 0's value "
+                "is used."},
+    {.name = "status_file",
+     .type = TextSetting{&SessionOptions::status_file, &Settings::status_file, "path", "", ""},
+     .meaning = "File in which rank 0 keeps the status of the job, for "
+                "[`kolo-diagnose top`](diagnosing.md#a-running-job) or, if its name ends with "
+                "`.prom`, for Prometheus."},
     {.name = "control_interface",
      .other_variable = "OMPI_MCA_btl_tcp_if_include",
      .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},

@@ -8,17 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <memory>
 #include <system_error>
 
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "base/process_limits.hpp"
 #include "diagnostics/json_text.hpp"
+#include "diagnostics/replace_file.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::diagnostics {
@@ -101,36 +98,6 @@ void add_event(Lines& lines, const Event& event) {
       fmt::format("the flight record \"{}\" cannot be written: {}", path, error_text(errno)));
 }
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-bool write_at(const std::string& path, const fmt::memory_buffer& text) {
-  const FileSizeErrors errors;
-  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "we"));
-  return file != nullptr && std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
-         std::fclose(file.release()) == 0;
-}
-
-/// The file appears complete or not at all. A device, a pipe or a link cannot be replaced by a
-/// file, so the record is written into it directly.
-void write_file(const std::string& path, const fmt::memory_buffer& text) {
-  std::error_code unreadable;
-  const auto type = std::filesystem::symlink_status(path, unreadable).type();
-  const bool replaceable =
-      type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::regular;
-  if (!replaceable && type != std::filesystem::file_type::none) {
-    if (!write_at(path, text)) refuse(path);
-    return;
-  }
-  const std::string part = path + ".part";
-  if (write_at(part, text) && std::rename(part.c_str(), path.c_str()) == 0) return;
-  const int error = errno;
-  std::remove(part.c_str());
-  errno = error;
-  refuse(path);
-}
-
 }  // namespace
 
 FlightRecord::FlightRecord(const Settings& settings, const RecordedRank& recorded)
@@ -186,7 +153,7 @@ std::string FlightRecord::write(const std::string& path, const std::string& reas
   events_.for_each([&](const Event& event) { add_event(lines, event); });
   lines.add(R"({{"lines":{}}})", lines.count());
   std::string place = path.empty() ? default_path() : path;
-  write_file(place, lines.text());
+  if (!replace_file(place, {lines.text().data(), lines.text().size()})) refuse(place);
   return place;
 }
 

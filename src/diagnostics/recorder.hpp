@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "diagnostics/counters.hpp"
 #include "diagnostics/flight_record.hpp"
 #include "diagnostics/names.hpp"
+#include "diagnostics/pace_meter.hpp"
 #include "diagnostics/timeline.hpp"
 
 namespace kolo::internal::diagnostics {
@@ -79,6 +81,12 @@ class Recorder : public PhaseObserver {
     counters_.message_bytes_received.add(bytes);
   }
   void woke() { counters_.wakes.add(); }
+  /// The program has left a wait at this time.
+  void resumed(TimePoint at) { pace_.resumed(at); }
+  /// As `PaceMeter::take`.
+  [[nodiscard]] std::optional<PaceReport> take_pace(TimePoint now) {
+    return pace_.take(names_, now);
+  }
   /// Updates the number of plans begun, the number of batches from plans, and whether a plan is
   /// live.
   void plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now);
@@ -141,6 +149,7 @@ class Recorder : public PhaseObserver {
   FlightRecord record_;
   Names names_;
   Counters counters_{};
+  PaceMeter pace_{};
   std::vector<Open> open_{};
   std::uint32_t round_ = 0;
   bool in_plan_ = false;

@@ -106,6 +106,8 @@ std::vector<Seed> session_seeds() {
   many.insert(RankSet::of(70'000));
   return {seed_of("heartbeat", Heartbeat{}),
           seed_of("heartbeat-unresponsive", Heartbeat{70'000, std::chrono::milliseconds(117)}),
+          seed_of("paces", PaceReport{.ranks = {{.rank = 70'000, .host = "a", .steps = 7}},
+                                      .operations = {{.name = "weight", .slowest = 1}}}),
           seed_of("failure", Failure{FailureKind::peer_left, "it is gone", "", many}),
           seed_of("failure-stalled",
                   Failure{FailureKind::stalled, "it does nothing", "weight", RankSet::of(1)}),

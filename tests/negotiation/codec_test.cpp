@@ -105,6 +105,26 @@ TEST(Codec, HeartbeatsComeBackAsTheyWere) {
     EXPECT_EQ(std::get<Heartbeat>(decode(encode(1, heartbeat)).body), heartbeat);
 }
 
+PaceReport some_paces() {
+  using namespace std::chrono_literals;
+  return {.ranks = {{.rank = 2,
+                     .host = "node002",
+                     .steps = 1200,
+                     .step = 50ms,
+                     .computing = 30ms,
+                     .bytes_per_second = 1 << 20,
+                     .waits_for = "allreduce \"x\" for 5 s"},
+                    {.rank = 4}},
+          .operations = {
+              {.name = "layer3.weight", .set = 7, .longest = 20ms, .slowest = 2, .sum = 24ms},
+              {.slowest = 0}}};
+}
+
+TEST(Codec, PacesComeBackAsTheyWere) {
+  for (const PaceReport& report : {some_paces(), PaceReport{}})
+    EXPECT_EQ(std::get<PaceReport>(decode(encode(1, report)).body), report);
+}
+
 TEST(Codec, EqualityOfMessagesSeesEveryPart) {
   ReadinessReport other = some_report();
   other.lags.front().submitted = {};
@@ -201,6 +221,8 @@ TEST(Codec, RanksBeyondTheWorldAreRefused) {
   expect_world(5, entry(AddSetEntry{{.number = 9}, 2, RankSet::range(0, 4)}));
   expect_world(5, Failure{FailureKind::peer_left, "", "", RankSet::of(4)});
   expect_world(5, Heartbeat{4, std::chrono::milliseconds(1)});
+  expect_world(5, some_paces());
+  expect_world(5, PaceReport{.operations = {{.slowest = 4}}});
   const std::vector<std::byte> page = encode_status({.rank = 1, .awaited = RankSet::of(3)});
   EXPECT_EQ(decode_status(page, 4).awaited, RankSet::of(3));
   EXPECT_THROW((void)decode_status(page, 3), ProtocolError);
@@ -214,6 +236,8 @@ TEST(Codec, SessionMessagesThatNoRankSendsAreRefused) {
   expect_refused(Heartbeat{-2, 1s});
   expect_refused(Heartbeat{-1, -1ns});
   expect_refused(Heartbeat{-1, Heartbeat::max_interval + 1ns});
+  expect_refused(PaceReport{.ranks = {{.rank = 1, .step = -1ns}}});
+  expect_refused(PaceReport{.ranks = {{.rank = 1, .computing = -1ns}}});
   // A rank's own error is a departure to others, and single operations end no session.
   for (const FailureKind kind :
        {FailureKind::backend, FailureKind::mismatch, FailureKind::shut_down,
@@ -230,8 +254,8 @@ TEST(Codec, EnumeratorsThatThereAreNotAreRefused) {
 }
 
 TEST(Codec, WhatIsCutShortIsRefused) {
-  for (const MessageBody& body :
-       {MessageBody(some_report()), MessageBody(some_failure()), MessageBody(Heartbeat{})}) {
+  for (const MessageBody& body : {MessageBody(some_report()), MessageBody(some_failure()),
+                                  MessageBody(Heartbeat{}), MessageBody(some_paces())}) {
     const std::vector<std::byte> whole = encode(1, body);
     for (std::size_t length = 0; length < whole.size(); length += 7)
       EXPECT_THROW((void)decode(std::span(whole).first(length)), ProtocolError) << length;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports which rank the others wait for, from the flight records of all ranks:
+// Reports which rank the others wait for, from the flight records of all ranks, or shows a job
+// while it runs:
 //
 //     kolo-diagnose kolo-flight-*.jsonl
+//     kolo-diagnose top
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "report.hpp"
+#include "top.hpp"
 
 namespace {
 
@@ -46,22 +49,7 @@ std::vector<diagnose::Record> read(const std::vector<std::string>& files,
   return records;
 }
 
-int run(int argc, char** argv) {
-  std::vector<std::string> files;
-  bool json = false;
-  CLI::App app(
-      "Reports which rank the others wait for, from the flight records of all ranks.\n\n"
-      "  kolo-diagnose kolo-flight-*.jsonl",
-      "kolo-diagnose");
-  app.footer("Exit status: 0; 2 if a file could not be read or the command line cannot be used.");
-  app.add_option("FILE", files, "Flight records of one session, one of each rank")->required();
-  app.add_flag("--json", json, "Print JSON");
-  app.set_version_flag("--version", "kolo-diagnose " + std::string(kolo::version));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? EXIT_SUCCESS : unreadable_status;
-  }
+int report(const std::vector<std::string>& files, bool json) {
   std::vector<std::string> damaged;
   const std::vector<diagnose::Record> records = read(files, damaged);
   if (!records.empty()) {
@@ -71,6 +59,35 @@ int run(int argc, char** argv) {
   }
   for (const std::string& one : damaged) fmt::print(stderr, "kolo-diagnose: {}\n", one);
   return damaged.empty() ? EXIT_SUCCESS : unreadable_status;
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::string> files;
+  diagnose::TopOptions running;
+  bool json = false;
+  CLI::App app(
+      "Reports which rank the others wait for, from the flight records of all ranks.\n\n"
+      "  kolo-diagnose kolo-flight-*.jsonl\n"
+      "  kolo-diagnose top                     # a job while it runs",
+      "kolo-diagnose");
+  app.footer("Exit status: 0; 2 if a file could not be read or the command line cannot be used.");
+  app.add_option("FILE", files, "Flight records of one session, one of each rank");
+  app.add_flag("--json", json, "Print JSON");
+  app.set_version_flag("--version", "kolo-diagnose " + std::string(kolo::version));
+  CLI::App* const top = app.add_subcommand(
+      "top", "Show the ranks of a running job, every second: their speed, and who waits for whom");
+  top->add_option("JOB", running.job,
+                  "Process ID of kolorun, or the file that KOLO_STATUS_FILE named to the job "
+                  "(default: KOLO_STATUS_FILE, or this user's only kolorun)");
+  top->add_flag("--once", running.once, "Print the status once");
+  top->add_flag("--json", running.json, "Print the status as JSON");
+  try {
+    app.parse(argc, argv);
+    if (!*top && files.empty()) throw CLI::RequiredError("FILE");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? EXIT_SUCCESS : unreadable_status;
+  }
+  return *top ? diagnose::top(running) : report(files, json);
 }
 
 }  // namespace

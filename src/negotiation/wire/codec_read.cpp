@@ -73,6 +73,12 @@ class ValueChecks {
     require(heartbeat.interval <= Heartbeat::max_interval, "a heartbeat that no rank sends");
   }
 
+  void check(const RankPace& pace) const {
+    require_rank(pace.rank);
+    require(pace.step.count() >= 0 && pace.computing.count() >= 0, "a pace that no rank sends");
+  }
+  void check(const OperationPace& pace) const { require_rank(pace.slowest); }
+
   /// Only these kinds of failures end a session. The others concern single operations.
   void check(const ControlMessage& message) const {
     if (const auto* failure = std::get_if<Failure>(&message.body))

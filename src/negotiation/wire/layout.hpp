@@ -77,6 +77,14 @@ auto layout_of(const ReadinessReport*)
 auto layout_of(const LogUpdate*) -> Fields<wire::LogUpdate, &LogUpdate::entries>;
 auto layout_of(const Heartbeat*)
     -> Fields<wire::Heartbeat, &Heartbeat::unresponsive_ancestor, &Heartbeat::interval>;
+auto layout_of(const RankPace*)
+    -> Fields<wire::RankPace, &RankPace::rank, &RankPace::host, &RankPace::steps, &RankPace::step,
+              &RankPace::computing, &RankPace::bytes_per_second, &RankPace::waits_for>;
+auto layout_of(const OperationPace*)
+    -> Fields<wire::OperationPace, &OperationPace::name, &OperationPace::set,
+              &OperationPace::longest, &OperationPace::slowest, &OperationPace::sum>;
+auto layout_of(const PaceReport*)
+    -> Fields<wire::PaceReport, &PaceReport::ranks, &PaceReport::operations>;
 
 template <typename Item>
 using LayoutOf = decltype(layout_of(static_cast<Item*>(nullptr)));

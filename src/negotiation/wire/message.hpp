@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control messages. Readiness travels up the tree, the agreed log and heartbeats travel down,
-// and failures travel along every edge.
+// The control messages. Readiness and paces travel up the tree, the agreed log and heartbeats
+// travel down, and failures travel along every edge.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "base/descriptor.hpp"
 #include "base/failure.hpp"
 #include "base/key.hpp"
+#include "base/pace.hpp"
 #include "base/rank_set.hpp"
 #include "negotiation/wire/response_cache.hpp"
 
@@ -239,7 +240,7 @@ struct Heartbeat {
 
 /// The content of a control message. A Failure is the reason why the whole session ends. It travels
 /// once along every edge between hosts.
-using MessageBody = std::variant<ReadinessReport, LogUpdate, Heartbeat, Failure>;
+using MessageBody = std::variant<ReadinessReport, LogUpdate, Heartbeat, Failure, PaceReport>;
 
 struct ControlMessage {
   std::uint64_t session = 0;  // a message of another session is ignored

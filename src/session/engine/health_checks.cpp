@@ -269,6 +269,19 @@ std::optional<PendingWait> HealthChecks::oldest_waiting() const {
                      key.name, oldest->since};
 }
 
+std::string HealthChecks::wait_in_words() {
+  constexpr std::chrono::seconds long_enough{1};
+  std::vector<PendingWait> waits = pending_waits();
+  if (auto operation = oldest_waiting()) waits.push_back(*std::move(operation));
+  const auto oldest = std::ranges::min_element(waits, {}, &PendingWait::since);
+  if (oldest == waits.end() || clock_.now() - oldest->since < long_enough) return "";
+  const auto time = std::chrono::floor<std::chrono::seconds>(clock_.now() - oldest->since);
+  std::string words = fmt::format("{} for {} s", oldest->what, time.count());
+  if (!oldest->awaited.empty())
+    words += fmt::format(", for {} {}", ranks_in_words(oldest->awaited), oldest->awaits);
+  return words;
+}
+
 /// The oldest waiting operation of all ranks of the host. The other ranks learn of agreements
 /// through this rank, so they wait for its parent too.
 std::optional<PendingWait> HealthChecks::oldest_waiting_on_host() const {

@@ -56,6 +56,9 @@ class HealthChecks {
   /// True if the last checks have found that processes of this host have ended.
   [[nodiscard]] bool found_ended_process() const { return found_ended_process_; }
 
+  /// What this rank has waited for longest, if that is long: `allreduce "x" for 5 s`; else empty.
+  [[nodiscard]] std::string wait_in_words();
+
   [[nodiscard]] StatusBoard& board() { return board_; }
   /// Describes what the ranks that have not left are doing, as seen from this host. Thread-safe.
   [[nodiscard]] std::string describe_others(bool times) const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 
 namespace kolo::internal::session {
@@ -38,6 +39,7 @@ class Presence {
     ~Waiting() {
       presence_.waiting_.fetch_sub(1, std::memory_order_relaxed);
       presence_.for_good_.fetch_sub(for_good_, std::memory_order_relaxed);
+      presence_.resumed_.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
     }
     Waiting& operator=(Waiting&&) = delete;
 
@@ -46,6 +48,10 @@ class Presence {
     int for_good_;
   };
 
+  /// The time at which a thread last left a wait.
+  [[nodiscard]] std::chrono::steady_clock::time_point resumed() const {
+    return resumed_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] bool any_waits() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   /// True if as many threads wait without a deadline as have ever submitted. An approximation: a
   /// waiting thread that never submitted may hide a submitter that does not wait.
@@ -77,6 +83,7 @@ class Presence {
   std::shared_ptr<Count> submitters_ = std::make_shared<Count>(0);
   std::atomic<int> waiting_{0};
   std::atomic<int> for_good_{0};
+  std::atomic<std::chrono::steady_clock::time_point> resumed_{};
 };
 
 }  // namespace kolo::internal::session

@@ -47,7 +47,10 @@ ProgressEngine::ProgressEngine(const Settings& settings,
       rank_(options.place.rank),
       ranks_(options.place.ranks),
       clock_(options.now),
-      checks_(settings, options, negotiator_, work_, launched, links, presence, clock_) {
+      checks_(settings, options, negotiator_, work_, launched, links, presence, clock_),
+      pace_(settings, {session_, rank_, ranks_, options.place.parent}, transport_, recording,
+            clock_),
+      presence_(presence) {
   for (const negotiation::Child& child : options.place.children) edges_.push_back(child.rank);
   if (options.place.parent >= 0) edges_.push_back(options.place.parent);
 }
@@ -116,6 +119,8 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
     if (!reported) reported = {std::move(*failure), peer};
   } else if (const auto* heartbeat = std::get_if<negotiation::Heartbeat>(&message.body)) {
     checks_.receive(*heartbeat);
+  } else if (auto* const pace = std::get_if<PaceReport>(&message.body)) {
+    pace_.receive(peer, std::move(*pace));
   } else {
     negotiator_.on_message(peer, std::move(message.body), bytes);
   }
@@ -131,11 +136,14 @@ void ProgressEngine::check() {
                              .submitted_at = submitted_at_,
                              .leaving = leaving_});
   }
-  if (failure) fail_session(*std::move(failure));
+  if (failure) return fail_session(*std::move(failure));
+  // Until this rank leaves, its parent waits for it.
+  if (!leaving_) pace_.check([this] { return checks_.wait_in_words(); });
 }
 
 bool ProgressEngine::submit() {
   queue_.take(taken_);
+  if (!taken_.empty()) recorder_.resumed(presence_.resumed());
   for (detail::Operation*& taken : taken_) {
     if (!taken->begun_again() || !recorder_.submitted_again(taken->tag(), clock_.real()))
       taken->tag() = recorder_.submitted(subject_of(*taken), clock_.real(), taken->tag());

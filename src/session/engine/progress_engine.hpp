@@ -19,6 +19,7 @@
 #include "session/engine/operation_queue.hpp"
 #include "session/engine/process_sets.hpp"
 #include "session/engine/work_in_progress.hpp"
+#include "session/pace/pace_monitor.hpp"
 
 namespace kolo::internal::session {
 
@@ -152,6 +153,8 @@ class ProgressEngine {
   WorkInProgress work_{};
   SessionClock clock_;  // read at the beginning of a pass
   HealthChecks checks_;
+  PaceMonitor pace_;
+  const Presence& presence_;
   struct {
     std::uint64_t mark = 0;
     std::unique_ptr<backend::Execution> execution;  // null: no batch is prepared

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "top.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/status_directory.hpp"
+
+namespace diagnose {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds interval{1};
+// Rank 0 writes once a second, and less often in a process that gets little processor time.
+constexpr std::chrono::seconds old{5};
+
+/// The text of the file; none if there is no file.
+std::optional<std::string> read(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    if (errno == ENOENT) return std::nullopt;
+    throw StatusError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::vector<std::string> jobs_of_this_user() {
+  std::vector<std::string> jobs;
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(kolo::internal::status_directory(), none))
+    if (entry.path().extension() == ".json") jobs.push_back(entry.path().stem());
+  std::ranges::sort(jobs);
+  return jobs;
+}
+
+double number(const Json& json, const char* name) { return json.at(name).get<double>(); }
+
+std::string row_of(const Json& rank) {
+  const double step = number(rank, "step_ms");
+  if (rank.at("steps").get<std::uint64_t>() == 0)
+    return fmt::format("{:>5}  {:<12}  {:>8}  {:>8}  {:>12}  {:>10}  {:>8}  {}\n",
+                       rank.at("rank").get<int>(), rank.at("host").get<std::string>(), "-", "-",
+                       "-", "-", "-", rank.at("waits_for").get<std::string>());
+  return fmt::format("{:>5}  {:<12}  {:>8}  {:>8.2f}  {:>12.1f}  {:>10.1f}  {:>8.1f}  {}\n",
+                     rank.at("rank").get<int>(), rank.at("host").get<std::string>(),
+                     rank.at("steps").get<std::uint64_t>(), step > 0.0 ? 1e3 / step : 0.0,
+                     number(rank, "computing_ms"), number(rank, "waiting_ms"),
+                     number(rank, "bytes_per_second") / (1 << 20),
+                     rank.at("waits_for").get<std::string>());
+}
+
+/// How much longer the slowest rank computes than the mean.
+std::string imbalance_of(const Json& ranks) {
+  double sum = 0.0;
+  double most = 0.0;
+  for (const Json& rank : ranks) {
+    sum += number(rank, "computing_ms");
+    most = std::max(most, number(rank, "computing_ms"));
+  }
+  if (sum <= 0.0) return "";
+  const double mean = sum / static_cast<double>(ranks.size());
+  return fmt::format(", the slowest computes {:.0f} % longer than the mean",
+                     100.0 * (most / mean - 1.0));
+}
+
+std::string table_of(const Json& status, std::chrono::system_clock::time_point now) {
+  const Json& ranks = status.at("ranks");
+  std::string table =
+      fmt::format("session {}, {} of {} ranks{}\n", status.at("session").get<std::string>(),
+                  ranks.size(), status.at("size").get<int>(), imbalance_of(ranks));
+  table += fmt::format("{:>5}  {:<12}  {:>8}  {:>8}  {:>12}  {:>10}  {:>8}  {}\n", "rank", "host",
+                       "step", "steps/s", "computing ms", "waiting ms", "MiB/s", "waits for");
+  for (const Json& rank : ranks) table += row_of(rank);
+  const std::chrono::duration<double> age =
+      now.time_since_epoch() - std::chrono::duration<double>(number(status, "time"));
+  if (age > old)
+    table += fmt::format("rank 0 has written nothing for {:.0f} s: its process may be stopped\n",
+                         age.count());
+  return table + status.at("verdict").get<std::string>() + "\n";
+}
+
+}  // namespace
+
+std::string find_status_file(const std::string& job) {
+  const std::filesystem::path directory = kolo::internal::status_directory();
+  const auto file_of = [&](const std::string& name) {
+    return (directory / (name + ".json")).string();
+  };
+  if (!job.empty())
+    return job.find_first_not_of("0123456789") == std::string::npos ? file_of(job) : job;
+  if (const char* path = std::getenv("KOLO_STATUS_FILE"); path != nullptr && *path != '\0')
+    return path;
+  const std::vector<std::string> jobs = jobs_of_this_user();
+  if (jobs.size() == 1) return file_of(jobs.front());
+  if (jobs.empty())
+    throw StatusError(
+        "no kolorun of this user has a job on this host whose rank 0 is here; name the status file "
+        "of the job (KOLO_STATUS_FILE)");
+  throw StatusError(fmt::format("several jobs run here: name one of {}", fmt::join(jobs, ", ")));
+}
+
+std::string status_as_table(const std::string& text, std::chrono::system_clock::time_point now) {
+  try {
+    return table_of(Json::parse(text), now);
+  } catch (const Json::exception& error) {
+    throw StatusError(fmt::format("no status of a job: {}", error.what()));
+  }
+}
+
+int top(const TopOptions& options) {
+  const std::string path = find_status_file(options.job);
+  const bool screen = ::isatty(STDOUT_FILENO) != 0 && !options.once && !options.json;
+  for (bool first = true;; first = false) {
+    const std::optional<std::string> text = read(path);
+    if (!text && first) throw StatusError(fmt::format("{}: no such file", path));
+    if (!text) {
+      fmt::print("the session has ended\n");
+      return EXIT_SUCCESS;
+    }
+    if (!text->empty()) {  // else rank 0 has just created it
+      if (screen) fmt::print("\x1b[H\x1b[2J");
+      fmt::print("{}",
+                 options.json ? *text : status_as_table(*text, std::chrono::system_clock::now()));
+      std::fflush(stdout);
+      if (options.once) return EXIT_SUCCESS;
+    }
+    std::this_thread::sleep_for(interval);
+  }
+}
+
+}  // namespace diagnose
