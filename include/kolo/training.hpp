@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
-// early stopping, loss scales, samplers, background loading, checkpoints and a progress bar.
+// early stopping, loss scales, samplers, shares of uneven ranks, background loading, checkpoints
+// and a progress bar.
 #pragma once
 
 #include "kolo/training/background_loader.hpp"
+#include "kolo/training/batch_shares.hpp"
 #include "kolo/training/best_metric.hpp"
 #include "kolo/training/checkpoint.hpp"
 #include "kolo/training/early_stopping.hpp"

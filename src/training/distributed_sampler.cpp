@@ -10,6 +10,7 @@
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "kolo/training/sampler.hpp"
+#include "training/apportion.hpp"
 #include "training/require.hpp"
 #include "training/state_text.hpp"
 
@@ -35,6 +36,10 @@ void shuffle(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t 
 void require_batch_size(std::int64_t batch_size) {
   require(batch_size >= 1, "kolo::DistributedSampler: batch_size must be at least 1, but is {}",
           batch_size);
+}
+
+std::int64_t total_of(std::span<const std::int64_t> numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
 }
 
 constexpr const char* sampler_state_kind = "kolo.sampler.1";
@@ -74,6 +79,63 @@ void DistributedSampler::advance(std::int64_t batch_size) {
   // After the last step the epoch is over for any number of ranks that resumes: examples that were
   // dropped stay dropped. Otherwise fewer ranks would find examples left.
   consumed_ = step >= positions_from(consumed_) ? options_.examples : consumed_ + step;
+}
+
+void DistributedSampler::require_shares(std::span<const std::int64_t> shares) const {
+  require(std::ssize(shares) == options_.ranks,
+          "kolo::DistributedSampler: there are {} shares for {} ranks", shares.size(),
+          options_.ranks);
+  // Each is limited before the sum, which could overflow.
+  for (const std::int64_t share : shares)
+    require(share >= 0 && share <= max_apportioned,
+            "kolo::DistributedSampler: a share must be 0 to {}, but is {}", max_apportioned, share);
+  require(total_of(shares) >= 1 && total_of(shares) <= max_apportioned,
+          "kolo::DistributedSampler: the sum of the shares must be 1 to {}, but is {}",
+          max_apportioned, total_of(shares));
+}
+
+std::vector<std::int64_t> DistributedSampler::indices(std::span<const std::int64_t> shares) const {
+  require_shares(shares);
+  const std::vector<std::int64_t> order = order_of(epoch_);
+  const auto before = static_cast<std::size_t>(options_.rank);
+  std::vector<std::int64_t> mine;
+  DistributedSampler step = *this;
+  while (step.consumed_ < options_.examples) {
+    const std::vector<std::int64_t> sizes = step.next_sizes(shares);
+    const auto begin = order.begin() + step.consumed_ + total_of(std::span(sizes).first(before));
+    mine.insert(mine.end(), begin, begin + sizes[before]);
+    step.advance(shares);
+  }
+  return mine;
+}
+
+std::int64_t DistributedSampler::steps_left(std::span<const std::int64_t> shares) const {
+  require_shares(shares);
+  const std::int64_t per_step = total_of(shares);
+  return (options_.examples - consumed_ + per_step - 1) / per_step;
+}
+
+std::vector<std::int64_t> DistributedSampler::next_sizes(
+    std::span<const std::int64_t> shares) const {
+  require_shares(shares);
+  const std::int64_t left = options_.examples - consumed_;
+  if (left >= total_of(shares)) return {shares.begin(), shares.end()};
+  // The shares stand for the speeds. They are also the maxima: a rank may have no memory for more.
+  std::vector<ShareBounds> bounds;
+  for (const std::int64_t share : shares) bounds.push_back({.min = 0, .max = share});
+  return apportion(left, shares, bounds);
+}
+
+double DistributedSampler::weight(std::span<const std::int64_t> shares) const {
+  const std::vector<std::int64_t> sizes = next_sizes(shares);
+  const std::int64_t own = sizes[static_cast<std::size_t>(options_.rank)];
+  if (own == 0) return 0.0;
+  return static_cast<double>(own * options_.ranks) / static_cast<double>(total_of(sizes));
+}
+
+void DistributedSampler::advance(std::span<const std::int64_t> shares) {
+  require_shares(shares);
+  consumed_ = std::min(options_.examples, consumed_ + total_of(shares));
 }
 
 void DistributedSampler::begin_epoch(std::int64_t epoch) {

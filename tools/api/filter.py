@@ -29,6 +29,7 @@ AREAS = {
     "optimizer": "optimizers", "sharded_optimizer": "optimizers",
     "communication_hook": "hooks",
     "training/sampler": "data", "training/background_loader": "data", "torch/sampler": "data",
+    "training/batch_shares": "data",
     "training/learning_rate": "training", "training/metrics": "training", "training/loss_scale": "training",
     "training/best_metric": "training", "training/early_stopping": "training", "training/progress_bar": "training",
     "state_dict": "checkpoints", "training/checkpoint": "checkpoints", "torch/checkpoint": "checkpoints",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,31 @@ class DistributedSampler {
   /// Throws InvalidArgument for a batch size below 1.
   KOLO_EXPORT void advance(std::int64_t batch_size);
 
+  // The functions below are for ranks whose batches differ in size: `shares[r]` is the number of
+  // examples of rank r in a step, as `BatchShares::all` returns them. Each step takes the next
+  // positions of the epoch's order, first those of rank 0. Every example is used once, whatever
+  // `remainder` says: in the last step of an epoch, the examples that are left are divided in the
+  // proportion of the shares, and some ranks may get none. The shares may change after any step.
+  // These functions throw InvalidArgument unless there is a share for each rank, none is negative,
+  // and their sum is 1 to 2^30.
+
+  /// This rank's examples in the rest of the current epoch: `shares[rank]` for each step, and those
+  /// of the last step.
+  [[nodiscard]] KOLO_EXPORT std::vector<std::int64_t> indices(
+      std::span<const std::int64_t> shares) const;
+  /// Number of steps that are left in the epoch; the same on all ranks.
+  [[nodiscard]] KOLO_EXPORT std::int64_t steps_left(std::span<const std::int64_t> shares) const;
+  /// The number of examples of each rank in the next step: the shares, except in the last step. All
+  /// are 0 at the end of the epoch.
+  [[nodiscard]] KOLO_EXPORT std::vector<std::int64_t> next_sizes(
+      std::span<const std::int64_t> shares) const;
+  /// The factor for the mean loss of this rank's examples in the next step. If the ranks' gradients
+  /// are averaged, they are then those of the mean over the examples of all ranks. 0 for a rank
+  /// that gets none.
+  [[nodiscard]] KOLO_EXPORT double weight(std::span<const std::int64_t> shares) const;
+  /// Records one step.
+  KOLO_EXPORT void advance(std::span<const std::int64_t> shares);
+
   /// Moves to the start of an epoch.
   KOLO_EXPORT void begin_epoch(std::int64_t epoch);
 
@@ -82,6 +108,7 @@ class DistributedSampler {
   KOLO_EXPORT void rejoin();
 
  private:
+  void require_shares(std::span<const std::int64_t> shares) const;
   [[nodiscard]] std::vector<std::int64_t> order_of(std::int64_t epoch) const;
   [[nodiscard]] std::int64_t positions_from(std::int64_t consumed) const;
   [[nodiscard]] std::vector<std::int64_t> share(std::int64_t epoch, std::int64_t consumed) const;
