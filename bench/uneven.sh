@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measures the example `uneven` on 2 ranks, of which one has half the speed of the other. Prints the columns of
+# docs/measurements/uneven.csv: for each run the speeds of the ranks alone, and for each epoch the shares, the speed of
+# both together and its percentage of the sum. A run counts only if other processes used less than 3 % of the
+# processors meanwhile; others are repeated.
+# Usage: bench/uneven.sh PROGRAM RUNS [EPOCHS]
+set -euo pipefail
+program=$1 runs=$2 epochs=${3:-5}
+
+# The time in which processors were busy since the start of the system, and that of the ended children of this shell,
+# in ticks. User, nice, system, interrupts and stolen time are busy.
+busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 + $9 }' /proc/stat; }
+own() { awk '{ print $16 + $17 }' "/proc/$$/stat"; }
+
+echo run,epoch,shares,alone,examples_per_second,percent
+for ((run = 1; run <= runs;)); do
+  busy_before=$(busy) own_before=$(own) begin=$(date +%s%N)
+  mpirun -np 2 "$program" 1 "$epochs" >"/tmp/uneven.$$"
+  foreign=$(($(busy) - busy_before - $(own) + own_before))
+  if awk -v foreign="$foreign" -v ms="$((($(date +%s%N) - begin) / 1000000))" -v cores="$(nproc)" \
+    -v ticks="$(getconf CLK_TCK)" 'BEGIN { exit !(foreign > 0.03 * ms / 1000 * cores * ticks) }'; then
+    sleep 2
+    continue
+  fi
+  awk -v run="$run" '
+    /^alone/ { alone = alone (alone ? " + " : "") $2 }
+    /^epoch/ { print run "," $2 + 0 "," $6 " " $7 + 0 "," alone "," $8 "," $10 }' "/tmp/uneven.$$"
+  run=$((run + 1))
+done
+rm -f "/tmp/uneven.$$"
