@@ -25,7 +25,7 @@ struct Trainer {
 
   std::vector<kolo::NamedTensor> gradients() { return {{"all", network.gradient}}; }
   std::vector<kolo::NamedTensor> parameters() { return {{"all", network.parameters}}; }
-  void step() { network.step(0.05); }
+  void step() { network.step(0.01); }
 
   double backward(const std::vector<Example>& data, std::span<const std::int64_t> batch,
                   double weight) {

@@ -20,7 +20,7 @@ std::vector<Example> make_examples(std::int64_t count) {
   std::vector<Example> examples(static_cast<std::size_t>(count));
   for (Example& example : examples) {
     for (double& x : example.x) x = random_number(random);
-    example.y = std::sin(3.0 * example.x[0]) + example.x[1] * example.x[2];
+    example.y = std::sin(2.0 * example.x[0] + example.x[1] - example.x[2]);
   }
   return examples;
 }
@@ -28,7 +28,7 @@ std::vector<Example> make_examples(std::int64_t count) {
 Network::Network() : parameters(output + hidden), gradient(parameters.size()) {
   std::mt19937 random(2);
   for (double& parameter : parameters) parameter = random_number(random);
-  for (std::size_t i = 0; i < output; ++i) parameters[i] /= std::sqrt(inputs);
+  for (std::size_t i = 0; i < output; ++i) parameters[i] *= 3.0 / std::sqrt(inputs);
   for (std::size_t i = output; i < parameters.size(); ++i) parameters[i] /= std::sqrt(hidden);
 }
 
