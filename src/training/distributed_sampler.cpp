@@ -54,8 +54,8 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
 }
 
 void DistributedSampler::rejoin() {
-  if (takes_ranks_) options_.ranks = size();
-  if (takes_rank_) options_.rank = rank();
+  if (takes_ranks_) options_.ranks = kolo::size();
+  if (takes_rank_) options_.rank = kolo::rank();
   require(options_.rank >= 0 && options_.rank < options_.ranks,
           "kolo::DistributedSampler: rank {} does not exist among {} ranks", options_.rank,
           options_.ranks);

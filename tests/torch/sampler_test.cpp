@@ -79,5 +79,33 @@ TEST_F(DataLoaderSamplerTest, ResumesALoaderWithinAnEpoch) {
   EXPECT_EQ(copy.state(), whole.state());
 }
 
+// Rank 0 has 3 examples of a step, the others 1. The loader's own batch size is 2.
+TEST_F(DataLoaderSamplerTest, GivesALoaderUnequalShares) {
+  std::vector<std::int64_t> shares(static_cast<std::size_t>(size()), 1);
+  shares[0] = 3;
+  for (const std::size_t workers : {0U, 2U}) {
+    DataLoaderSampler sampler({.examples = 24, .seed = 3});
+    const auto loader = numbers_loader(sampler, workers);
+    sampler.set_shares(shares);
+    const DistributedSampler reference({.examples = 24, .seed = 3});
+    const std::vector<std::int64_t> expected = reference.indices(shares);
+    std::vector<std::int64_t> numbers;
+    for (const auto& batch : *loader) {
+      EXPECT_LE(batch.data.size(0), rank() == 0 ? 3 : 1);
+      for (std::int64_t i = 0; i < batch.data.size(0); ++i)
+        numbers.push_back(batch.data[i].item<std::int64_t>());
+      sampler.advance(shares);
+    }
+    EXPECT_EQ(numbers, expected);
+    sampler.set_epoch(1);
+    sampler.set_shares({});
+    EXPECT_EQ(numbers_of(*loader, sampler, 100), reference.indices(1));
+    EXPECT_EQ(sampler.steps_left(shares), 0);
+  }
+  DataLoaderSampler sampler({.examples = 24});
+  shares.push_back(1);
+  EXPECT_THROW(sampler.set_shares(shares), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of README.md and docs/ that are made from recorded measurements, by the name in their marks."""
 import math
+import statistics
 
 from charts import SETS, flat_mpi, number
 
@@ -406,6 +407,18 @@ def connections_against_revision(data):
                      for row in data["connections_against_revision"]], ["---", "---:", "---:", "---:", "---"])
 
 
+def uneven(data):
+    def row(title, rows):
+        percents = sorted(float(each["percent"]) for each in rows)
+        shares = [sorted(int(each["shares"].split()[rank]) for each in rows)[len(rows) // 2] for rank in (0, 1)]
+        return [title, *shares, f"{statistics.median(percents):.0f} % ({percents[0]:.0f} to {percents[-1]:.0f})"]
+
+    first = [each for each in data["uneven"] if each["epoch"] == "1"]
+    later = [each for each in data["uneven"] if each["epoch"] != "1"]
+    return markdown(["epochs", "examples of the fast rank", "of the slow rank", "of the summed speeds: median (range)"],
+                    [row("the first, with equal shares", first), row("the others", later)], ["---", "---:", "---:", "---:"])
+
+
 def campaigns(data):
     return markdown(["command", "what", "result", "commit", "date"],
                     [[f"`{row['command']}`", row["what"], row["result"], row["commit"], row["date"]]
@@ -417,4 +430,4 @@ TABLES = {table.__name__: table for table in (
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
-    fusion_threshold, rows_between_hosts, sharded, checkpoint_pause)}
+    fusion_threshold, rows_between_hosts, sharded, checkpoint_pause, uneven)}

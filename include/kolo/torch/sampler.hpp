@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,7 +54,9 @@ class KOLO_EXPORT DataLoaderSampler : public ::torch::data::samplers::Sampler<> 
  public:
   /// Throws the errors of DistributedSampler's constructor.
   explicit DataLoaderSampler(const DistributedSamplerOptions& options)
-      : sampler_(std::make_shared<DistributedSampler>(options)), examples_(options.examples) {}
+      : sampler_(std::make_shared<DistributedSampler>(options)),
+        shares_(std::make_shared<std::vector<std::int64_t>>()),
+        examples_(options.examples) {}
 
   /// Moves to the start of an epoch.
   void set_epoch(std::int64_t epoch) { sampler_->begin_epoch(epoch); }
@@ -63,9 +66,23 @@ class KOLO_EXPORT DataLoaderSampler : public ::torch::data::samplers::Sampler<> 
     return sampler_->steps_left(batch_size);
   }
   void advance(std::int64_t batch_size) { sampler_->advance(batch_size); }
+  [[nodiscard]] std::int64_t steps_left(std::span<const std::int64_t> shares) const {
+    return sampler_->steps_left(shares);
+  }
+  [[nodiscard]] double weight(std::span<const std::int64_t> shares) const {
+    return sampler_->weight(shares);
+  }
+  void advance(std::span<const std::int64_t> shares) { sampler_->advance(shares); }
   [[nodiscard]] std::string state() const { return sampler_->state(); }
   void load_state(const std::string& state) { sampler_->load_state(state); }
   void rejoin() { sampler_->rejoin(); }
+
+  /// Gives the ranks batches of different sizes from the loader's next loop on: `shares` is that of
+  /// DistributedSampler's functions, and empty for equal batches. The loader's own batch size and
+  /// `drop_last` then have no meaning: leave `drop_last` at false. A rank that gets no example in
+  /// the last step of an epoch has one batch fewer. Call it again after `rejoin`. Throws
+  /// InvalidArgument as those functions do.
+  void set_shares(std::span<const std::int64_t> shares);
 
   // The loader calls the functions below.
 
@@ -78,10 +95,12 @@ class KOLO_EXPORT DataLoaderSampler : public ::torch::data::samplers::Sampler<> 
   void load(::torch::serialize::InputArchive& archive) override;
 
  private:
-  std::shared_ptr<DistributedSampler> sampler_;  // shared by all copies
+  std::shared_ptr<DistributedSampler> sampler_;  // shared by all copies, as is the next member
+  std::shared_ptr<std::vector<std::int64_t>> shares_;  // empty: batches of the loader's size
   std::int64_t examples_;
   std::vector<std::int64_t> indices_{};  // the examples of the current loop
   std::size_t next_ = 0;                 // a position in `indices_`
+  std::size_t share_ = 0;                // examples of a batch; 0: the loader's size
 };
 
 }  // namespace kolo

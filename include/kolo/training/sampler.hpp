@@ -92,6 +92,7 @@ class DistributedSampler {
   /// Moves to the start of an epoch.
   KOLO_EXPORT void begin_epoch(std::int64_t epoch);
 
+  [[nodiscard]] int rank() const { return options_.rank; }
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   /// Number of positions in the epoch's order that all ranks together have finished.
   [[nodiscard]] std::int64_t consumed() const { return consumed_; }
