@@ -90,12 +90,16 @@ TEST_F(DataLoaderSamplerTest, GivesALoaderUnequalShares) {
     const DistributedSampler reference({.examples = 24, .seed = 3});
     const std::vector<std::int64_t> expected = reference.indices(shares);
     std::vector<std::int64_t> numbers;
-    for (const auto& batch : *loader) {
+    auto next = loader->begin();
+    for (; sampler.steps_left(shares) > 0; sampler.advance(shares)) {
+      if (sampler.weight(shares) == 0.0) continue;
+      const auto& batch = *next;
       EXPECT_LE(batch.data.size(0), rank() == 0 ? 3 : 1);
       for (std::int64_t i = 0; i < batch.data.size(0); ++i)
         numbers.push_back(batch.data[i].item<std::int64_t>());
-      sampler.advance(shares);
+      ++next;
     }
+    EXPECT_TRUE(next == loader->end());
     EXPECT_EQ(numbers, expected);
     sampler.set_epoch(1);
     sampler.set_shares({});
