@@ -15,10 +15,9 @@ namespace kolo {
 
 /// Options of BatchShares. They must be equal on all ranks of the set.
 struct BatchSharesOptions {
-  std::int64_t global_batch =
-      0;                       ///< Examples of all ranks in a step: `min_share` per rank to 2^30.
-  std::int64_t min_share = 1;  ///< At least 1, because a rank without examples has no speed.
-  std::int64_t max_share = 0;  ///< The most that a rank's memory holds; 0: no limit.
+  std::int64_t global_batch = 0;  ///< Examples of all ranks in a step; at most 2^30.
+  std::int64_t min_share = 1;     ///< At least 1, because a rank without examples has no speed.
+  std::int64_t max_share = 0;     ///< The most that a rank's memory holds; 0: no limit.
   double max_change = 2.0;  ///< A share grows or shrinks at most by this factor in one `agree`, or
                             ///< by one example. Greater than 1.
   double min_gain = 0.05;   ///< Shares change only if the best ones shorten the slowest rank's time
@@ -43,7 +42,7 @@ struct BatchSharesOptions {
 /// custom optimizer's gradients must be zero on a rank without examples; with LibTorch, that rank
 /// calls the optimizer's `step` without a backward pass.
 ///
-/// A rank's speed is its number of examples by the seconds since the last `agree`. Time only the
+/// A rank's speed is the number of its examples per second since the last `agree`. Time only the
 /// rank's own work: a call that waits for the other ranks would make all ranks look equally fast.
 /// Not thread-safe.
 class BatchShares {
@@ -63,7 +62,7 @@ class BatchShares {
 
   /// Calls `work`, which computes the gradients of `examples` examples, and records how long it
   /// takes. Returns its result. If it throws, nothing is recorded. `work` must not wait for other
-  /// ranks, and must end after the work on a GPU, not before it.
+  /// ranks, and must return only when its work on a GPU is done.
   template <typename Work>
   auto time(std::int64_t examples, Work&& work) {
     const auto begin = std::chrono::steady_clock::now();
