@@ -11,7 +11,9 @@ constexpr std::size_t columns = inputs;
 constexpr std::size_t output = hidden * columns;  // where the output's weights begin
 
 // Between -1 and 1. Written out, because distributions of the standard library differ.
-double random_number(std::mt19937& random) { return random() / 2147483648.0 - 1.0; }
+double random_number(std::mt19937& random) {
+  return static_cast<double>(random()) / 2147483648.0 - 1.0;
+}
 
 }  // namespace
 

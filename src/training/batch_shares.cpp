@@ -106,6 +106,7 @@ std::vector<std::int64_t> speeds_of(const std::vector<SpeedReport>& all) {
   const double fastest = *std::max_element(speeds.begin(), speeds.end());
   if (fastest <= 0.0) return {};  // seconds have overflowed to infinity
   std::vector<std::int64_t> integers;
+  integers.reserve(speeds.size());
   for (const double speed : speeds)
     integers.push_back(std::max(
         std::int64_t{1},

@@ -44,8 +44,8 @@ void train(Regression& regression, bool apart) {
                                  regression.model->named_parameters());
   Indices shares(static_cast<std::size_t>(size()), 2);
   shares[0] = 3;
-  BatchShares speeds({.global_batch = 2 * size() + 1});
-  DistributedSampler sampler({.examples = 5 * (2 * size() + 1) + 1, .seed = 9});
+  BatchShares speeds({.global_batch = std::int64_t{2} * size() + 1});
+  DistributedSampler sampler({.examples = 5 * (std::int64_t{2} * size() + 1) + 1, .seed = 9});
   for (; sampler.steps_left(shares) > 0; sampler.advance(shares)) {
     const std::int64_t own = sampler.next_sizes(shares)[static_cast<std::size_t>(rank())];
     const Indices batch = first_of(sampler.indices(shares), own);
@@ -70,7 +70,7 @@ TEST_F(BatchSharesTorch, GradientsEqualThoseOfOneProcess) {
     Regression alone, shared;
     train(shared, apart);
     ::torch::optim::SGD optimizer(alone.model->parameters(), 0.1);
-    const std::int64_t batch = 2 * size() + 1;
+    const std::int64_t batch = std::int64_t{2} * size() + 1;
     DistributedSampler sampler({.examples = 5 * batch + 1, .rank = 0, .ranks = 1, .seed = 9});
     for (int step = 0; step < 6; ++step) {
       optimizer.zero_grad();

@@ -54,9 +54,9 @@ class BatchSharesTest : public testing::Test {
   }
 
   [[nodiscard]] std::vector<double> random_speeds(std::mt19937& random) const {
-    std::vector<double> speeds;
-    for (int rank = 0; rank < kolo::size(); ++rank)
-      speeds.push_back(std::exp(std::uniform_real_distribution<double>(-3.0, 3.0)(random)));
+    std::vector<double> speeds(static_cast<std::size_t>(kolo::size()));
+    for (double& speed : speeds)
+      speed = std::exp(std::uniform_real_distribution<double>(-3.0, 3.0)(random));
     return speeds;
   }
 
@@ -118,7 +118,7 @@ TEST_F(BatchSharesTest, FollowRandomSpeedsFromAnyStart) {
 TEST_F(BatchSharesTest, RanksNeedEquallyLongAlsoWithConstantCosts) {
   BatchShares shares({.global_batch = 10'000, .min_gain = 0.0});
   const auto seconds = [&](int rank) {
-    const double share = static_cast<double>(shares.all()[static_cast<std::size_t>(rank)]);
+    const auto share = static_cast<double>(shares.all()[static_cast<std::size_t>(rank)]);
     return 1e-3 + share * (rank == last() ? 2e-5 : 1e-5);
   };
   for (int step = 0; step < 30; ++step) {
@@ -150,7 +150,7 @@ TEST_F(BatchSharesTest, DoNotFollowNoise) {
 
 TEST_F(BatchSharesTest, OneAbsurdTimeChangesLittle) {
   if (kolo::size() == 1) return;
-  BatchShares shares({.global_batch = 1000 * kolo::size(), .max_change = 1.25});
+  BatchShares shares({.global_batch = std::int64_t{1000} * kolo::size(), .max_change = 1.25});
   EXPECT_TRUE(agree_at(shares, kolo::rank() == 0 ? 1e-12 : 1e9));
   EXPECT_EQ(shares.all()[0], 800);
   for (int i = 0; i < 10; ++i) agree_at(shares, 100.0);
@@ -164,13 +164,14 @@ TEST_F(BatchSharesTest, KeepTheirBounds) {
     for (int i = 0; i < 5; ++i) agree_at(shares, kolo::rank() == 0 ? 1.0 : 100.0);
     return shares.all()[0];
   };
-  const std::int64_t batch = 100 * kolo::size();
+  const std::int64_t batch = std::int64_t{100} * kolo::size();
   EXPECT_EQ(share_of_slow_rank({.global_batch = batch, .min_share = 60}), 60);
-  EXPECT_EQ(share_of_slow_rank({.global_batch = batch, .max_share = 110}), batch - 110 * last());
+  EXPECT_EQ(share_of_slow_rank({.global_batch = batch, .max_share = 110}),
+            batch - std::int64_t{110} * last());
 }
 
 TEST_F(BatchSharesTest, StayUntilAllRanksHaveATime) {
-  BatchShares shares({.global_batch = 100 * kolo::size()});
+  BatchShares shares({.global_batch = std::int64_t{100} * kolo::size()});
   const Numbers before = shares.all();
   // Rank 0 is slow, but says so only later. The records of the others must not be lost.
   if (kolo::rank() != 0) shares.add(100, 1.0);
@@ -185,7 +186,7 @@ TEST_F(BatchSharesTest, StayUntilAllRanksHaveATime) {
 
 TEST_F(BatchSharesTest, TimeRecordsWorkThatSucceeds) {
   if (kolo::size() == 1) return;
-  BatchShares shares({.global_batch = 100 * kolo::size()});
+  BatchShares shares({.global_batch = std::int64_t{100} * kolo::size()});
   if (kolo::rank() != 0) shares.add(100, 1e9);
   const auto fail = [&] { shares.time(100, []() -> int { throw std::runtime_error("no data"); }); };
   if (kolo::rank() == 0) {
@@ -230,7 +231,7 @@ TEST_F(BatchSharesTest, DifferentOptionsThrowOnAllRanks) {
 
 TEST_F(BatchSharesTest, DifferentSharesThrowOnAllRanks) {
   if (kolo::size() == 1) return;
-  BatchShares shares({.global_batch = 100 * kolo::size()});
+  BatchShares shares({.global_batch = std::int64_t{100} * kolo::size()});
   EXPECT_TRUE(agree_at(shares, kolo::rank() == 0 ? 1.0 : 2.0));
   if (kolo::rank() == 0) shares.rejoin();
   EXPECT_THROW(shares.agree(), kolo::Mismatch);
@@ -239,7 +240,7 @@ TEST_F(BatchSharesTest, DifferentSharesThrowOnAllRanks) {
 }
 
 TEST_F(BatchSharesTest, RejoinSharesEquallyAndForgets) {
-  BatchShares shares({.global_batch = 100 * kolo::size()});
+  BatchShares shares({.global_batch = std::int64_t{100} * kolo::size()});
   agree_at(shares, kolo::rank() == 0 ? 1.0 : 2.0);
   shares.add(100, kolo::rank() == 0 ? 2.0 : 1.0);
   shares.rejoin();
@@ -284,15 +285,16 @@ TEST_F(BatchSharesTest, RefusesWhatMakesNoSense) {
   refused({});
   refused({.global_batch = kolo::size() - 1});
   refused({.global_batch = (std::int64_t{1} << 30) + 1});
-  refused({.global_batch = 3 * kolo::size() - 1, .min_share = 3});
+  refused({.global_batch = std::int64_t{3} * kolo::size() - 1, .min_share = 3});
   refused({.global_batch = 100, .min_share = 0});
-  refused({.global_batch = 4 * kolo::size() + 1, .max_share = 4});
+  refused({.global_batch = std::int64_t{4} * kolo::size() + 1, .max_share = 4});
   refused({.global_batch = 100, .max_share = -1});
   refused({.global_batch = 100, .max_change = 1.0});
   refused({.global_batch = 100, .max_change = std::numeric_limits<double>::quiet_NaN()});
   refused({.global_batch = 100, .min_gain = -0.1});
   refused({.global_batch = 100, .min_gain = 1.0});
-  BatchShares shares({.global_batch = 3 * kolo::size(), .min_share = 3, .max_share = 3});
+  BatchShares shares(
+      {.global_batch = std::int64_t{3} * kolo::size(), .min_share = 3, .max_share = 3});
   EXPECT_THROW(shares.add(-1, 1.0), kolo::InvalidArgument);
   EXPECT_THROW(shares.add(1, -1.0), kolo::InvalidArgument);
   EXPECT_THROW(shares.add(1, std::numeric_limits<double>::quiet_NaN()), kolo::InvalidArgument);

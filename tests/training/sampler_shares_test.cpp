@@ -18,7 +18,6 @@
 namespace {
 
 using kolo::DistributedSampler;
-using kolo::internal::test::from_zero_to;
 using kolo::internal::test::Indices;
 using testing::Each;
 using testing::ElementsAre;
@@ -28,6 +27,7 @@ constexpr std::int64_t rest_of_epoch = 1'000'000;
 
 std::vector<DistributedSampler> samplers_of(int ranks, std::int64_t examples, bool shuffle = true) {
   std::vector<DistributedSampler> samplers;
+  samplers.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank)
     samplers.emplace_back(kolo::DistributedSamplerOptions{
         .examples = examples, .rank = rank, .ranks = ranks, .shuffle = shuffle, .seed = 3});
@@ -40,6 +40,7 @@ Indices train(std::vector<DistributedSampler>& samplers, const Indices& shares,
               std::int64_t steps) {
   steps = std::min(steps, samplers[0].steps_left(shares));
   std::vector<Indices> rests;
+  rests.reserve(samplers.size());
   for (const DistributedSampler& sampler : samplers) rests.push_back(sampler.indices(shares));
   Indices seen;
   for (std::int64_t step = 0; step < steps; ++step) {

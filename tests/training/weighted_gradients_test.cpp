@@ -81,14 +81,15 @@ TEST(WeightedGradients, ARankWithoutExamplesContributesNothing) {
   if (kolo::size() == 1) return;
   // One example is left for the first rank.
   Numbers shares(static_cast<std::size_t>(kolo::size()), 2);
-  kolo::DistributedSampler sampler({.examples = 2 * kolo::size() + 1, .shuffle = false});
+  kolo::DistributedSampler sampler(
+      {.examples = std::int64_t{2} * kolo::size() + 1, .shuffle = false});
   sampler.advance(shares);
   Line line, alone;
   kolo::DistributedOptimizer optimizer(line);
   EXPECT_EQ(sampler.weight(shares), kolo::rank() == 0 ? kolo::size() : 0.0);
   line.backward(sampler.indices(shares), sampler.weight(shares));
   optimizer.step();
-  alone.backward({2 * kolo::size()}, 1.0);
+  alone.backward({std::int64_t{2} * kolo::size()}, 1.0);
   alone.step();
   for (std::size_t i = 0; i < line.weights.size(); ++i)
     EXPECT_NEAR(line.weights[i], alone.weights[i], 1e-14);
