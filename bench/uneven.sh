@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measures the example `uneven` on 2 ranks, of which one has half the speed of the other. Prints the columns of
 # docs/measurements/uneven.csv: for each run the speeds of the ranks alone, and for each epoch the shares, the speed of
-# both together and its percentage of the sum. A run counts only if other processes used less than 3 % of the
+# both together and its percentage of the sum. A run counts only if other processes used less than 2 % of the
 # processors meanwhile; others are repeated.
 # Usage: bench/uneven.sh PROGRAM RUNS [EPOCHS]
 set -euo pipefail
@@ -19,7 +19,7 @@ for ((run = 1; run <= runs;)); do
   mpirun -np 2 "$program" 1 "$epochs" >"/tmp/uneven.$$"
   foreign=$(($(busy) - busy_before - $(own) + own_before))
   if awk -v foreign="$foreign" -v ms="$((($(date +%s%N) - begin) / 1000000))" -v cores="$(nproc)" \
-    -v ticks="$(getconf CLK_TCK)" 'BEGIN { exit !(foreign > 0.03 * ms / 1000 * cores * ticks) }'; then
+    -v ticks="$(getconf CLK_TCK)" 'BEGIN { exit !(foreign > 0.02 * ms / 1000 * cores * ticks) }'; then
     sleep 2
     continue
   fi
