@@ -13,19 +13,24 @@ program=$1 runs=$2 epochs=${3:-5}
 busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 + $9 }' /proc/stat; }
 own() { awk '{ print $16 + $17 }' "/proc/$$/stat"; }
 
-echo run,epoch,shares,alone,examples_per_second,percent
-for ((run = 1; run <= runs;)); do
+# Runs a command. Fails if other processes used 2 % of the processors or more meanwhile.
+undisturbed() {
+  local busy_before own_before begin foreign ms
   busy_before=$(busy) own_before=$(own) begin=$(date +%s%N)
-  mpirun -np 2 "$program" 1 "$epochs" >"/tmp/uneven.$$"
+  "$@"
   foreign=$(($(busy) - busy_before - $(own) + own_before))
-  if awk -v foreign="$foreign" -v ms="$((($(date +%s%N) - begin) / 1000000))" -v cores="$(nproc)" \
-    -v ticks="$(getconf CLK_TCK)" 'BEGIN { exit !(foreign > 0.02 * ms / 1000 * cores * ticks) }'; then
-    sleep 2
-    continue
-  fi
+  ms=$((($(date +%s%N) - begin) / 1000000))
+  ((foreign * 1000 * 50 < ms * $(nproc) * $(getconf CLK_TCK)))
+}
+
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+measure() { mpirun -np 2 "$program" 1 "$epochs" >"$output"; }
+
+echo run,epoch,shares,alone,examples_per_second,percent
+for ((run = 1; run <= runs; ++run)); do
+  until undisturbed sleep 2 && undisturbed measure; do :; done
   awk -v run="$run" '
     /^alone/ { alone = alone (alone ? " + " : "") $2 }
-    /^epoch/ { print run "," $2 + 0 "," $6 " " $7 + 0 "," alone "," $8 "," $10 }' "/tmp/uneven.$$"
-  run=$((run + 1))
+    /^epoch/ { print run "," $2 + 0 "," $6 " " $7 + 0 "," alone "," $8 "," $10 }' "$output"
 done
-rm -f "/tmp/uneven.$$"
