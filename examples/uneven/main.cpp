@@ -38,8 +38,9 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The examples per second of each rank while the others wait: the best of several times.
-std::vector<double> speeds_alone(Trainer& trainer, const std::vector<Example>& data) {
+// Prints the examples per second of each rank while the others wait, the best of several times.
+// Returns their sum.
+double speed_of_all_alone(Trainer& trainer, const std::vector<Example>& data) {
   const std::vector<std::int64_t> batch =
       kolo::DistributedSampler({.examples = 4 * global_batch, .rank = 0, .ranks = 1}).indices();
   double speed = 0.0;
@@ -52,7 +53,12 @@ std::vector<double> speeds_alone(Trainer& trainer, const std::vector<Example>& d
       speed = std::max(speed, static_cast<double>(batch.size()) / (seconds_now() - begin));
     }
   }
-  return kolo::allgather(std::vector<double>{speed}).values;
+  double sum = 0.0;
+  for (const double each : kolo::allgather(std::vector<double>{speed}).values) {
+    sum += each;
+    if (kolo::rank() == 0) std::printf("alone: %.0f examples/s\n", each);
+  }
+  return sum;
 }
 
 std::string joined(const std::vector<std::int64_t>& numbers) {
@@ -67,11 +73,7 @@ void train(int argc, char** argv) {
   const std::int64_t epochs = argc > 2 ? std::atoi(argv[2]) : 5;
   const std::vector<Example> data = make_examples(examples);
   Trainer trainer{.is_slow = kolo::rank() == slow};
-  double together = 0.0;
-  for (const double speed : speeds_alone(trainer, data)) {
-    together += speed;
-    if (kolo::rank() == 0) std::printf("alone: %.0f examples/s\n", speed);
-  }
+  const double sum_of_speeds = speed_of_all_alone(trainer, data);
 
   kolo::DistributedOptimizer optimizer(trainer);
   kolo::DistributedSampler sampler({.examples = examples, .seed = 42});
@@ -99,7 +101,7 @@ void train(int argc, char** argv) {
     if (kolo::rank() == 0)
       std::printf("epoch %lld: loss %.6f, shares%s: %.0f examples/s, %.1f %% of the sum\n",
                   static_cast<long long>(sampler.epoch() + 1), loss, joined(shares.all()).c_str(),
-                  speed, 100.0 * speed / together);
+                  speed, 100.0 * speed / sum_of_speeds);
     shares.agree();
     sampler.begin_epoch(sampler.epoch() + 1);
   }
