@@ -16,10 +16,12 @@
 #include <kolo/error.hpp>
 #include <kolo/version.hpp>
 #include <numeric>
+#include <span>
 #include <sstream>
 #include <system_error>
 
 #include "base/random.hpp"
+#include "hosts/allocation.hpp"
 #include "node/file_descriptor.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
@@ -127,17 +129,49 @@ std::vector<std::string> split_rsh(const std::string& option) {
   std::istringstream words(!option.empty() ? option : variable != nullptr ? variable : "");
   std::vector<std::string> command;
   for (std::string word; words >> word;) command.push_back(word);
-  if (command.empty()) command.emplace_back("ssh");
   return command;
 }
 
-void fill_hosts(const Flags& flags, Options& options) {
+int slots_of(const std::vector<Host>& hosts) {
+  return std::accumulate(hosts.begin(), hosts.end(), 0,
+                         [](int sum, const Host& host) { return sum + host.slots; });
+}
+
+std::string describe(const std::vector<Host>& hosts) {
+  constexpr std::size_t shown = 4;
+  std::string text;
+  for (const Host& host : std::span(hosts).first(std::min(hosts.size(), shown)))
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", host.name, host.slots);
+  return hosts.size() > shown ? text + ",..." : text;
+}
+
+/// Takes the hosts from the batch job in which kolorun runs, if it runs in one.
+void use_allocation(const Flags& flags, Options& options) {
+  std::optional<Allocation> found = find_allocation();
+  if (!found) return;
+  options.hosts = std::move(found->hosts);
+  for (Host& host : options.hosts)
+    if (flags.slots > 0) host.slots = flags.slots;
+  const int slots = slots_of(options.hosts);
+  if (flags.np > slots)
+    throw UsageError(fmt::format(
+        "{} has {} slots ({}), too few for {} processes: {}, or set the slots of each host with "
+        "--slots, or name hosts with -H, such as -H localhost:{}",
+        found->name, slots, describe(options.hosts), flags.np, found->request, flags.np));
+  options.allocation = fmt::format("{} ({})", found->name, describe(options.hosts));
+  if (options.rsh.empty()) options.rsh = std::move(found->rsh);
+}
+
+void fill_hosts(const Flags& flags, bool is_agent, Options& options) {
   const bool discovers = !options.discovery_script.empty();
   if (int{!flags.hosts.empty()} + int{!flags.hostfile.empty()} + int{discovers} > 1)
     throw UsageError("only one of -H, --hostfile and --host-discovery-script can name the hosts");
   if (!flags.hosts.empty()) options.hosts = parse_hosts(flags.hosts);
   if (!flags.hostfile.empty()) options.hosts = read_hostfile(flags.hostfile);
   options.rsh = split_rsh(flags.rsh);
+  if (!is_agent && options.hosts.empty() && !discovers && flags.rendezvous.empty())
+    use_allocation(flags, options);
+  if (options.rsh.empty()) options.rsh.emplace_back("ssh");
   options.grace = seconds(flags.grace);
   options.timeout = seconds(flags.timeout);
   // Agents must have ended their processes before the job can start again.
@@ -145,11 +179,6 @@ void fill_hosts(const Flags& flags, Options& options) {
       std::max(options.server.end_timeout, options.grace + std::chrono::seconds(5));
   if (discovers && flags.min_np == 0 && flags.max_np == 0)
     throw UsageError("--host-discovery-script needs --min-np or --max-np");
-}
-
-int slots_of(const std::vector<Host>& hosts) {
-  return std::accumulate(hosts.begin(), hosts.end(), 0,
-                         [](int sum, const Host& host) { return sum + host.slots; });
 }
 
 void fill_rendezvous(const Flags& flags, Options& options) {
@@ -171,7 +200,8 @@ void fill_rendezvous(const Flags& flags, Options& options) {
 
 void fill_slots(const Flags& flags, Options& options) {
   const int listed = slots_of(options.hosts);
-  if (listed > 0 && flags.slots > 0) throw UsageError("--slots is for this host: -H has its own");
+  const bool has_list = !flags.hosts.empty() || !flags.hostfile.empty();
+  if (has_list && flags.slots > 0) throw UsageError("--slots is for this host: -H has its own");
   const bool known = listed > 0 || (!options.rendezvous && options.discovery_script.empty());
   options.slots = flags.slots > 0 ? flags.slots : known ? options.server.max_np : 1;
   if (!known) return;
@@ -179,6 +209,11 @@ void fill_slots(const Flags& flags, Options& options) {
   if (slots < options.server.np)
     throw UsageError(
         fmt::format("{} slots are too few for {} processes", slots, options.server.np));
+  // The only host of a batch job needs no agent.
+  const std::vector<Host>& hosts = options.hosts;
+  if (options.allocation.empty() || hosts.size() > 1 || !is_this_host(hosts.front().name)) return;
+  options.slots = hosts.front().slots;
+  options.hosts.clear();
 }
 
 /// The parts of the command line that must be equal on all hosts. Arguments and values may be
@@ -250,7 +285,7 @@ void fill_variables(Options& options) {
 
 void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& secret,
                   Options& options) {
-  fill_hosts(flags, options);
+  fill_hosts(flags, secret.has_value(), options);
   options.server.np = flags.np > 0 ? flags.np : slots_of(options.hosts);
   if (options.server.np == 0) throw UsageError("-np N is missing: the number of processes");
   if (options.command.empty()) throw UsageError("the program is missing");

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "agent.hpp"
+#include "hosts/remote_shell.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolorun {
@@ -94,8 +95,10 @@ Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
   } else if (all_here) {
     addresses_.push_back(transport::to_string({here, port}));
   } else {
-    // ssh knows the address by which the other host reaches this one.
-    if (options.network_interface.empty()) addresses_.push_back(fmt::format("ssh:{}", port));
+    // ssh knows the address by which the other host reaches this one. With the environment of this
+    // process, an agent would take the user's own computer for this host.
+    if (options.network_interface.empty() && !passes_environment(options.rsh))
+      addresses_.push_back(fmt::format("ssh:{}", port));
     try {
       for (transport::SocketAddress address :
            transport::choose_addresses(transport::list_interfaces(), options.network_interface)) {

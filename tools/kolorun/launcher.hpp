@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "discovery.hpp"
-#include "hosts.hpp"
+#include "hosts/discovery.hpp"
+#include "hosts/hosts.hpp"
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
 #include "output.hpp"

@@ -10,32 +10,14 @@
 #include <cerrno>
 #include <exception>
 #include <iterator>
-#include <stdexcept>
 #include <utility>
 
 #include "child.hpp"
+#include "hosts/remote_shell.hpp"
 #include "launcher.hpp"
 #include "ticket.hpp"
 
 namespace kolorun {
-namespace {
-
-/// Quotes the text so that any remote shell takes it as one word.
-std::string quote(const std::string& text) {
-  if (text.find('\'') == std::string::npos) return '\'' + text + '\'';
-  throw std::runtime_error(fmt::format("the path of kolorun has a quote: {}", text));
-}
-
-/// ssh must not prompt, since nobody would see it, and must notice a lost host.
-std::vector<std::string> options_of(const std::string& program) {
-  if (program.substr(program.rfind('/') + 1) != "ssh") return {};
-  return {"-x", "-T",
-          "-o", "BatchMode=yes",
-          "-o", "ServerAliveInterval=10",
-          "-o", "ServerAliveCountMax=3"};
-}
-
-}  // namespace
 
 void Launcher::start_due() {
   for (Remote& remote : remotes_)
@@ -87,11 +69,7 @@ void Launcher::start_agent(Remote& remote) {
 
 std::vector<std::string> Launcher::command_for(const Remote& remote) const {
   if (remote.local) return {program_, "--agent"};
-  std::vector<std::string> command = options_.rsh;
-  std::ranges::copy(options_of(command.front()), std::back_inserter(command));
-  command.push_back(remote.host.name);
-  command.push_back(quote(program_) + " --agent");
-  return command;
+  return agent_command(options_.rsh, remote.host.name, program_);
 }
 
 std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {

@@ -222,6 +222,9 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   const node::FileDescriptor signals = open_signals();
+  if (options.verbose && !options.allocation.empty())
+    write_all(STDERR_FILENO,
+              fmt::format("kolorun: the hosts are those of {}\n", options.allocation));
   return run_job(options, signals);
 }
 

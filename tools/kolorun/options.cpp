@@ -19,6 +19,7 @@ constexpr const char* description =
     "Starts the processes of a job, and ends them together.\n\n"
     "  kolorun -np 4 ./train --epochs 10\n"
     "  kolorun -H node1:4,node2:4 ./train                                        # by ssh\n"
+    "  kolorun ./train                                       # in a job of Slurm, PBS or LSF\n"
     "  kolorun -np 8 --rendezvous node1:4711 --slots 4 --secret-file s ./train   # on each host\n"
     "  kolorun -np 4 --min-np 2 --max-np 8 --host-discovery-script ./hosts ./train\n\n"
     "Each process finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and\n"
@@ -94,16 +95,19 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
 void add_hosts(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("-H,--host", flags.hosts,
                  "Hosts and how many processes each can run, as a:4,b:4; ssh starts a kolorun at "
-                 "the same path there. The ranks are numbered in this order");
+                 "the same path there. The ranks are numbered in this order. Default: the hosts of "
+                 "the Slurm, PBS or LSF job in which kolorun runs, otherwise this one");
   app.add_option("--hostfile", flags.hostfile,
                  "File with the hosts: lines such as 'a slots=4' or 'a:4'");
-  app.add_option("--rsh", flags.rsh,
-                 "Command to use instead of ssh; its last arguments are the host and a command "
-                 "(default: KOLO_RSH, or ssh)");
+  app.add_option(
+      "--rsh", flags.rsh,
+      "Command to use instead of ssh; its last arguments are the host and a command "
+      "(default: KOLO_RSH, or ssh; srun or blaunch for the hosts of a Slurm or LSF job)");
   app.add_option(
          "--slots", flags.slots,
-         "Processes that this host can run (default: all). --rendezvous without -H and --hostfile "
-         "needs it. With a discovery script: those of a host without a number (default: 1)")
+         "Processes that this host can run (default: all), in a batch job each of its hosts. "
+         "--rendezvous without -H and --hostfile needs it. With a discovery script: those of a "
+         "host without a number (default: 1)")
       ->check(CLI::Range(1, rendezvous::max_ranks));
   app.add_option("--rendezvous", flags.rendezvous,
                  "HOST:PORT of the rendezvous server. Without -H and --hostfile, run the same "

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hosts.hpp"
+#include "hosts/hosts.hpp"
 #include "rendezvous/server/server.hpp"
 #include "transport/sockets.hpp"
 
@@ -43,6 +43,7 @@ struct Options {
   std::vector<Host> hosts{};                        // the hosts on which to start agents
   std::string discovery_script{};                   // prints the current hosts
   std::vector<std::string> rsh{};                   // the command that starts an agent on a host
+  std::string allocation{};                         // the batch job that has given the hosts
   std::string network_interface{};
   std::string wdir{};
   bool tag_output = false;

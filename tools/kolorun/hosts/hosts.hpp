@@ -17,6 +17,8 @@ struct Host {
 
 // If a host is listed several times, its slots are added. All of these functions throw UsageError.
 
+/// Adds a host, or its slots to those of the same name.
+void add_host(std::vector<Host>& hosts, const Host& host);
 /// Parses a list like "a:4,b,[fd00::1]:2".
 [[nodiscard]] std::vector<Host> parse_hosts(std::string_view text);
 /// Reads lines like "a slots=4", "a:4" or "a"; # begins a comment.

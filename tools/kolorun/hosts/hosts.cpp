@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "options.hpp"
+#include "kolorun/options.hpp"
 #include "transport/machine.hpp"
 #include "transport/socket_address.hpp"
 #include "transport/sockets.hpp"
@@ -46,7 +46,9 @@ Host parse_host(std::string_view text, int slots, const std::string& where) {
   return host;
 }
 
-void add(std::vector<Host>& hosts, const Host& host) {
+}  // namespace
+
+void add_host(std::vector<Host>& hosts, const Host& host) {
   const auto same = std::ranges::find(hosts, host.name, &Host::name);
   if (same == hosts.end())
     hosts.push_back(host);
@@ -54,13 +56,11 @@ void add(std::vector<Host>& hosts, const Host& host) {
     same->slots += host.slots;
 }
 
-}  // namespace
-
 std::vector<Host> parse_hosts(std::string_view text) {
   std::vector<Host> hosts;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    add(hosts, parse_host(text.substr(begin, end - begin), 1, "-H"));
+    add_host(hosts, parse_host(text.substr(begin, end - begin), 1, "-H"));
     begin = end + 1;
   }
   return hosts;
@@ -81,7 +81,7 @@ std::vector<Host> parse_host_lines(std::string_view text, int slots, const std::
         throw UsageError(fmt::format("{}: '{}' is not slots=N", where, word));
       host.slots = parse_slots(std::string_view(word).substr(6), where);
     }
-    add(hosts, host);
+    add_host(hosts, host);
   }
   return hosts;
 }

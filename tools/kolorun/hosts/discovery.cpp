@@ -11,7 +11,7 @@
 #include <exception>
 #include <utility>
 
-#include "child.hpp"
+#include "kolorun/child.hpp"
 
 namespace kolorun {
 namespace {
