@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <set>
 #include <type_traits>
+#include <utility>
 
 namespace kolo::internal::node {
 namespace {
@@ -31,6 +34,28 @@ hwloc_obj_t cache_of(hwloc_topology_t topology, int processor) {
   hwloc_obj* const found = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
   return found == nullptr ? nullptr
                           : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_L2CACHE, found);
+}
+
+/// The core of the processor; null if hwloc does not know it.
+hwloc_obj_t core_with(hwloc_topology_t topology, int processor) {
+  if (topology == nullptr) return nullptr;
+  hwloc_obj* const found = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
+  return found == nullptr ? nullptr
+                          : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, found);
+}
+
+/// The processors with their positions in the host, in this order. The kernel may number the
+/// sockets, or the threads of cores, in turn.
+std::set<std::pair<unsigned, int>> by_position(hwloc_topology_t topology,
+                                               std::span<const int> processors) {
+  std::set<std::pair<unsigned, int>> positions;
+  for (const int processor : processors) {
+    const auto number = static_cast<unsigned>(processor);
+    hwloc_obj* const found =
+        topology == nullptr ? nullptr : hwloc_get_pu_obj_by_os_index(topology, number);
+    positions.emplace(found == nullptr ? number : found->logical_index, processor);
+  }
+  return positions;
 }
 
 }  // namespace
@@ -74,6 +99,7 @@ Processors::Topology Processors::load(const char* description) {
     return nullptr;
   hwloc_topology_set_all_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(made, HWLOC_OBJ_L2CACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_type_filter(made, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
   // Without groups, hwloc attaches every NUMA node to the whole host.
   hwloc_topology_set_type_filter(made, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   hwloc_topology_set_flags(made, quickly);
@@ -117,6 +143,30 @@ int Processors::numa_node_of(std::span<const int> processors) const {
       found = node;
   // The kernel's number is the same for ranks in different cgroups.
   return found == nullptr ? -1 : static_cast<int>(found->os_index);
+}
+
+Processors::Groups Processors::cores_of(std::span<const int> processors) const {
+  Groups cores;
+  hwloc_obj* last = nullptr;
+  for (const auto& [position, processor] : by_position(topology_.get(), processors)) {
+    hwloc_obj* const core = core_with(topology_.get(), processor);
+    if (core == nullptr || core != last) cores.emplace_back();
+    cores.back().push_back(processor);
+    last = core;
+  }
+  return cores;
+}
+
+Processors::Groups Processors::numa_nodes_of(std::span<const int> processors) const {
+  Groups nodes;
+  std::map<int, std::size_t> groups;  // by the number of the node
+  for (const auto& [position, processor] : by_position(topology_.get(), processors)) {
+    const int node = numa_node_of(std::span(&processor, 1));
+    const auto [group, is_new] = groups.try_emplace(node, nodes.size());
+    if (is_new) nodes.emplace_back();
+    nodes[group->second].push_back(processor);
+  }
+  return nodes;
 }
 
 }  // namespace kolo::internal::node

@@ -47,6 +47,13 @@ class Processors {
   /// hwloc shows memory without processors of its own as a node with all processors near it.
   [[nodiscard]] int numa_node_of(std::span<const int> processors) const;
 
+  using Groups = std::vector<std::vector<int>>;
+  /// These processors by core. Neighbors in the host are neighbors in the result, whatever their
+  /// numbers are. A processor that is not known is a core.
+  [[nodiscard]] Groups cores_of(std::span<const int> processors) const;
+  /// These processors by NUMA node, in the same order. Those without a known node are one group.
+  [[nodiscard]] Groups numa_nodes_of(std::span<const int> processors) const;
+
  private:
   struct Destroy {
     void operator()(hwloc_topology* topology) const;

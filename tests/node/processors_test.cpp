@@ -52,6 +52,23 @@ TEST(Processors, HaveNoNodeWhereNothingIsKnown) {
   EXPECT_EQ(node_in("core:4 pu:1", {0, 4}), -1);
 }
 
+TEST(Processors, AreGroupedByTheirPlaceAndNotByNumber) {
+  using Groups = Processors::Groups;
+  // The first threads of the cores have the first numbers, as on most hosts.
+  const auto threads = Processors::synthetic("numa:2 core:2 pu:2(indexes=0,4,1,5,2,6,3,7)");
+  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(threads.cores_of(all), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(threads.numa_nodes_of(all), (Groups{{0, 4, 1, 5}, {2, 6, 3, 7}}));
+  EXPECT_EQ(threads.cores_of(std::vector{7, 1, 2}), (Groups{{1}, {2}, {7}}));
+  // The nodes have the processors in turn.
+  const auto turns = Processors::synthetic("numa:2 core:2 pu:1(indexes=0,2,1,3)");
+  EXPECT_EQ(turns.cores_of(std::vector{0, 1, 2, 3}), (Groups{{0}, {2}, {1}, {3}}));
+  EXPECT_EQ(turns.numa_nodes_of(std::vector{1, 2, 3}), (Groups{{2}, {1, 3}}));
+  const auto unknown = Processors::synthetic("nonsense");
+  EXPECT_EQ(unknown.cores_of(std::vector{3, 1}), (Groups{{1}, {3}}));
+  EXPECT_EQ(unknown.numa_nodes_of(std::vector{3, 1}), (Groups{{1, 3}}));
+}
+
 TEST(Processors, OfAnotherHostAreNotThisHosts) {
   ::setenv("HWLOC_SYNTHETIC", "core:1024 pu:1", 1);
   EXPECT_EQ(Processors::of_this_host().numa_node_of(own_processors()), -1);

@@ -231,11 +231,7 @@ void Agent::take(const rendezvous::Message& message) {
   } else if (status_) {
     return;
   } else if (const auto* more = std::get_if<rendezvous::Start>(&message)) {
-    for (const rendezvous::Launch& launch : more->launches)
-      if (stopping_)
-        report_not_started(launch.process, signal_base + SIGTERM);
-      else
-        start(launch);
+    start(*more);
   } else if (const auto* kill = std::get_if<rendezvous::Kill>(&message)) {
     for (auto& [pid, child] : children_)
       if (child.id == kill->process && !child.kill_at)

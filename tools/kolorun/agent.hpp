@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,7 +104,8 @@ class Agent {
     std::string error_file{};
   };
   [[nodiscard]] Redirection redirect(const rendezvous::Launch& launch);
-  void start(const rendezvous::Launch& launch);
+  void start(const rendezvous::Start& more);
+  void start(const rendezvous::Launch& launch, std::span<const int> processors);
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;
   void reap();
   void report(const Running& child, pid_t pid, int how);

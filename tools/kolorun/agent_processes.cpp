@@ -101,7 +101,28 @@ Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
   return to;
 }
 
-void Agent::start(const rendezvous::Launch& launch) {
+void Agent::start(const rendezvous::Start& more) {
+  if (more.launches.empty()) return;
+  // In an elastic job each slot has its share, because its process may be replaced.
+  const int count = options_.server.elastic ? options_.slots : more.launches.front().local_size;
+  std::vector<std::vector<int>> shares(static_cast<std::size_t>(count));
+  int status = stopping_ ? signal_base + SIGTERM : 0;
+  try {
+    if (options_.binding != Binding::none)
+      shares = share_processors(options_.binding, node::Processors::of_this_host(),
+                                node::own_processors(), count);
+  } catch (const std::exception& error) {
+    say(error.what());
+    status = rendezvous::cannot_run;
+  }
+  for (const rendezvous::Launch& launch : more.launches)
+    if (status != 0)
+      report_not_started(launch.process, status);
+    else
+      start(launch, shares.at(static_cast<std::size_t>(launch.local_rank)));
+}
+
+void Agent::start(const rendezvous::Launch& launch, std::span<const int> processors) {
   try {
     const node::FileDescriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     Redirection to = redirect(launch);
@@ -109,7 +130,7 @@ void Agent::start(const rendezvous::Launch& launch) {
         .in = launch.rank == 0 && ::isatty(STDIN_FILENO) == 0 ? STDIN_FILENO : nothing.get(),
         .out = to.out.valid() ? to.out.get() : STDOUT_FILENO,
         .error = to.error.valid() ? to.error.get() : STDERR_FILENO};
-    const pid_t pid = start_child(options_.command, variables_for(launch), streams);
+    const pid_t pid = start_child(options_.command, variables_for(launch), streams, processors);
     children_.emplace(pid, Running{.id = launch.process,
                                    .last_lines = std::move(to.last_lines),
                                    .error_file = std::move(to.error_file),

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -50,7 +51,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
 /// Runs the program in the child. Only system calls are allowed here, since other threads of
 /// kolorun may have held locks at the fork.
 [[noreturn]] void become(char* const* command, char* const* environment, const Streams& streams,
-                         pid_t parent, int report) {
+                         const cpu_set_t& processors, pid_t parent, int report) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, streams.ignores_sigterm ? SIGHUP : SIGTERM);
   ::signal(SIGTERM, streams.ignores_sigterm ? SIG_IGN : SIG_DFL);
@@ -61,6 +62,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGXFSZ, SIG_DFL);
   if (limit_of_children.rlim_max != 0) ::setrlimit(RLIMIT_NOFILE, &limit_of_children);
+  if (CPU_COUNT(&processors) > 0) ::sched_setaffinity(0, sizeof processors, &processors);
   environ = const_cast<char**>(environment);  // execvp searches this PATH
   if (::dup2(streams.in, 0) >= 0 && ::dup2(streams.out, 1) >= 0 && ::dup2(streams.error, 2) >= 0)
     ::execvp(command[0], command);
@@ -92,15 +94,19 @@ Pipe make_pipe() {
 }
 
 pid_t start_child(const std::vector<std::string>& command,
-                  const std::vector<std::string>& variables, const Streams& streams) {
+                  const std::vector<std::string>& variables, const Streams& streams,
+                  std::span<const int> processors) {
   std::vector<std::string> words = command;
   std::vector<std::string> environment = environment_with(variables);
   const std::vector<char*> argv = pointers_to(words);
   const std::vector<char*> envp = pointers_to(environment);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int processor : processors) CPU_SET(static_cast<std::size_t>(processor), &set);
   Pipe report = make_pipe();
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) become(argv.data(), envp.data(), streams, parent, report.to.get());
+  if (pid == 0) become(argv.data(), envp.data(), streams, set, parent, report.to.get());
   if (pid < 0)
     throw std::runtime_error(
         fmt::format("no process can be started: {}", kolo::internal::error_text(errno)));

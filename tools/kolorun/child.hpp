@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,12 @@ struct Streams {
 };
 
 /// Starts the program with the environment of kolorun and `variables`, as the leader of a process
-/// group of its own. The child gets SIGTERM, or SIGHUP, if the calling thread ends. Throws
-/// std::runtime_error if the program cannot be run.
+/// group of its own, on these processors, or if there are none on those of kolorun. The child gets
+/// SIGTERM, or SIGHUP, if the calling thread ends. Throws std::runtime_error if the program cannot
+/// be run.
 [[nodiscard]] pid_t start_child(const std::vector<std::string>& command,
-                                const std::vector<std::string>& variables, const Streams& streams);
+                                const std::vector<std::string>& variables, const Streams& streams,
+                                std::span<const int> processors = {});
 
 struct Pipe {
   node::FileDescriptor from{};

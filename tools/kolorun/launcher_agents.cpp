@@ -97,6 +97,8 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
     words.push_back(fmt::format("--join=127.0.0.1:{}", serving_->port()));
   else
     for (const std::string& address : addresses_) words.push_back("--join=" + address);
+  if (options_.binding != Binding::none)
+    words.emplace_back(options_.binding == Binding::core ? "--bind-to=core" : "--bind-to=numa");
   if (options_.tag_output) words.emplace_back("--tag-output");
   if (!options_.output_dir.empty()) words.push_back("--output-dir=" + options_.output_dir);
   std::vector<std::string> variables = options_.variables;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <kolo/version.hpp>
+#include <map>
 
 #include "flags.hpp"
 
@@ -51,6 +52,10 @@ CLI::Validator seconds(double least, double most) {
   return CLI::Range(least, most) & is_number;
 }
 
+std::map<std::string, Binding> bindings() {
+  return {{"none", Binding::none}, {"core", Binding::core}, {"numa", Binding::numa}};
+}
+
 void add_job(CLI::App& app, Flags& flags, Options& options) {
   app.add_option(
          "-n,--np,--num-proc", flags.np,
@@ -64,6 +69,12 @@ void add_job(CLI::App& app, Flags& flags, Options& options) {
   app.add_option(
       "--wdir", options.wdir,
       "Directory of the processes on all hosts, and of --output-dir (default: this one)");
+  app.add_option(
+         "--bind-to", options.binding,
+         "Processors of each process: core: an equal share of the cores that kolorun may use on "
+         "the host, in the order of the ranks; numa: one NUMA node; none: all of them")
+      ->transform(CLI::Transformer(bindings()).description("none, core or numa"))
+      ->default_str("none");
   app.add_option("--start-timeout", flags.start_timeout,
                  "Seconds until all processes must have started their first session")
       ->check(seconds(0.1, 1e6))

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "binding.hpp"
 #include "hosts/hosts.hpp"
 #include "rendezvous/server/server.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolorun {
 
-namespace node = kolo::internal::node;
 namespace rendezvous = kolo::internal::rendezvous;
 namespace transport = kolo::internal::transport;
 
@@ -46,6 +46,7 @@ struct Options {
   std::string allocation{};                         // the batch job that has given the hosts
   std::string network_interface{};
   std::string wdir{};
+  Binding binding = Binding::none;
   bool tag_output = false;
   std::string output_dir{};
   std::vector<std::string> variables{};  // NAME=value
