@@ -14,6 +14,9 @@ expect "ranks by host" 0 $'^0 4 0 2 node1$\n^1 4 1 2 node1$\n^2 4 0 2 node2$\n^3
 expect "a session" 0 $'^generation 1: rank 3 of 4, commit 0$\n^done: rank 0 of 4, commit 5$' \
   "${on_two[@]}" "$rank_program" 5
 expect "fewer processes than slots" 0 '^done: rank 2 of 3, commit 5$' "${on_two[@]}" -np 3 "$rank_program" 5
+rm calls
+expect "a host that is not needed" 0 $'^0 node1$\n^1 node1$' "${on_two[@]}" -np 2 sh -c 'echo $RANK $FAKE_HOST'
+! grep -q '^node2' calls || fail "a host that is not needed: $(cat calls)"
 expect "this host and another" 0 $'^0$\n^1 node2$' \
   "$kolorun" -H localhost,node2 --network-interface lo sh -c 'echo $RANK $FAKE_HOST'
 expect "this host by its address" 0 $'^0$\n^1$\n^2$' \
