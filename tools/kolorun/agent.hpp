@@ -20,7 +20,7 @@
 #include "memory_kills.hpp"
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
-#include "output.hpp"
+#include "output/tagged_stream.hpp"
 #include "rendezvous/message_stream.hpp"
 
 namespace kolorun {
@@ -97,13 +97,6 @@ class Agent {
   void say(const std::string& text) const;
 
   // agent_processes.cpp
-  struct Redirection {
-    node::FileDescriptor out{};
-    node::FileDescriptor error{};
-    std::shared_ptr<LastLines> last_lines{};
-    std::string error_file{};
-  };
-  [[nodiscard]] Redirection redirect(const rendezvous::Launch& launch);
   void start(const rendezvous::Start& more);
   void start(const rendezvous::Launch& launch, std::span<const int> processors);
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;

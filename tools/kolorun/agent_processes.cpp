@@ -6,30 +6,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <filesystem>
 #include <memory>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 #include "agent.hpp"
 #include "base/process_limits.hpp"
 #include "child.hpp"
-#include "error_files.hpp"
+#include "output/error_files.hpp"
+#include "output/redirection.hpp"
 #include "rendezvous/server/process_table.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 
 namespace kolorun {
 namespace {
-
-node::FileDescriptor open_file(const std::string& path) {
-  node::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.valid())
-    throw std::runtime_error(
-        fmt::format("'{}' cannot be written: {}", path, kolo::internal::error_text(errno)));
-  return file;
-}
 
 /// Sends SIGCONT too, because a stopped process would not handle the other signal.
 void signal_group(pid_t leader, int signal) {
@@ -62,45 +52,6 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
   return variables;
 }
 
-/// The destination of a process's output, if it is not that of kolorun.
-Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
-  Redirection to;
-  if (!options_.output_dir.empty()) {
-    const std::string name = launch.rank >= 0 ? fmt::format("rank.{}", launch.rank)
-                                              : fmt::format("process.{}", launch.process);
-    std::error_code none;  // ignored, because opening the file reports the error
-    // Files of earlier attempts remain: they may have the reason of the restart.
-    const std::string folder =
-        launch.restarts == 0 ? options_.output_dir
-                             : fmt::format("{}/restart.{}", options_.output_dir, launch.restarts);
-    std::filesystem::create_directories(folder, none);
-    to.out = open_file(folder + '/' + name + ".out");
-    to.error_file = folder + '/' + name + ".err";
-    to.error = open_file(to.error_file);
-  } else if (options_.tag_output) {
-    const std::string tag =
-        fmt::format("[{}] ", launch.rank >= 0 ? std::to_string(launch.rank)
-                                              : "process " + std::to_string(launch.process));
-    Pipe out_pipe = make_pipe();
-    Pipe error_pipe = make_pipe();
-    streams_.emplace_back(std::move(out_pipe.from), STDOUT_FILENO, tag);
-    to.last_lines = std::make_shared<LastLines>();
-    streams_.emplace_back(std::move(error_pipe.from), STDERR_FILENO, tag, TaggedStream::Unit::line,
-                          to.last_lines);
-    to.out = std::move(out_pipe.to);
-    to.error = std::move(error_pipe.to);
-  } else if (!options_.joining.host.empty()) {
-    // Its last lines are shown again if the process fails. Without other hosts, the process writes
-    // to the standard error of kolorun itself, which may be a terminal, and outlives kolorun.
-    Pipe pipe = make_pipe();
-    to.last_lines = std::make_shared<LastLines>();
-    streams_.emplace_back(std::move(pipe.from), STDERR_FILENO, "", TaggedStream::Unit::any,
-                          to.last_lines);
-    to.error = std::move(pipe.to);
-  }
-  return to;
-}
-
 void Agent::start(const rendezvous::Start& more) {
   if (more.launches.empty()) return;
   // In an elastic job each slot has its share, because its process may be replaced.
@@ -125,7 +76,7 @@ void Agent::start(const rendezvous::Start& more) {
 void Agent::start(const rendezvous::Launch& launch, std::span<const int> processors) {
   try {
     const node::FileDescriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    Redirection to = redirect(launch);
+    Redirection to = redirect(options_, launch, streams_);
     const Streams streams{
         .in = launch.rank == 0 && ::isatty(STDIN_FILENO) == 0 ? STDIN_FILENO : nothing.get(),
         .out = to.out.valid() ? to.out.get() : STDOUT_FILENO,

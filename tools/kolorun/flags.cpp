@@ -237,6 +237,22 @@ std::string describe_job(const Options& options, const std::vector<std::string>&
                      program.substr(program.size() - std::min(program.size(), shown)), hash);
 }
 
+void fill_output(const Flags& flags, Options& options) {
+  const bool has_files = !options.output_dir.empty();
+  if (options.tee && !has_files)
+    throw UsageError("--tee is for --output-dir; without it, all output is shown here anyway");
+  if (flags.filter.empty()) return;
+  if (has_files && !options.tee)
+    throw UsageError("--filter is for output that is shown here: with --output-dir it needs --tee");
+  options.filter = RankFilter::parse(flags.filter);
+  if (!options.filter)
+    throw UsageError(
+        fmt::format("--filter: '{}' is not a list of ranks such as 0,4-7", flags.filter));
+  if (options.filter->highest() >= options.server.max_np)
+    throw UsageError(fmt::format("--filter: there is no rank {} in a job of {} processes",
+                                 options.filter->highest(), options.server.max_np));
+}
+
 bool is_given(const Options& options, const std::string& name) {
   return std::ranges::any_of(options.variables, [&](const std::string& variable) {
     return variable.starts_with(name + '=');
@@ -291,6 +307,7 @@ void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& s
   if (options.command.empty()) throw UsageError("the program is missing");
   fill_server(flags, options);
   fill_rendezvous(flags, options);
+  fill_output(flags, options);
   const std::vector<std::string> given = options.variables;
   fill_variables(options);
   if (secret) {

@@ -19,6 +19,7 @@ struct Flags {
   std::string rsh;
   std::string rendezvous;
   std::string secret_file;
+  std::string filter;
   std::string cooldown = "10:600";
   double start_timeout = 600;
   double elastic_timeout = 600;

@@ -17,7 +17,7 @@
 #include "hosts/hosts.hpp"
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
-#include "output.hpp"
+#include "output/tagged_stream.hpp"
 #include "rendezvous/server/cooldown.hpp"
 #include "serving.hpp"
 

@@ -44,7 +44,8 @@ void Launcher::start_agent(Remote& remote) {
   Pipe error;
   // Output is copied so that lines of several hosts do not mix, and because ssh sets its output to
   // non-blocking mode, which would affect other processes with the same output.
-  const bool copies = options_.tag_output || !remote.local;
+  const bool by_line = options_.tag_output || options_.tee;
+  const bool copies = by_line || !remote.local;
   if (copies) {
     out = make_pipe();
     error = make_pipe();
@@ -62,9 +63,11 @@ void Launcher::start_agent(Remote& remote) {
   ::fcntl(input.to.get(), F_SETFL, O_NONBLOCK);
   remote.input = std::move(input.to);
   if (!copies) return;
-  const auto how = options_.tag_output ? TaggedStream::Unit::line : TaggedStream::Unit::any;
-  remote.streams.emplace_back(std::move(out.from), STDOUT_FILENO, "", how);
-  remote.streams.emplace_back(std::move(error.from), STDERR_FILENO, "", how);
+  const auto how = by_line ? TaggedStream::Unit::line : TaggedStream::Unit::any;
+  remote.streams.emplace_back(std::move(out.from),
+                              TaggedStream::Copies{.to = STDOUT_FILENO, .unit = how});
+  remote.streams.emplace_back(std::move(error.from),
+                              TaggedStream::Copies{.to = STDERR_FILENO, .unit = how});
 }
 
 std::vector<std::string> Launcher::command_for(const Remote& remote) const {
@@ -101,6 +104,8 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
     words.emplace_back(options_.binding == Binding::core ? "--bind-to=core" : "--bind-to=numa");
   if (options_.tag_output) words.emplace_back("--tag-output");
   if (!options_.output_dir.empty()) words.push_back("--output-dir=" + options_.output_dir);
+  if (options_.tee) words.emplace_back("--tee");
+  if (options_.filter) words.push_back("--filter=" + options_.filter->text());
   std::vector<std::string> variables = options_.variables;
   if (!remote.local) std::ranges::copy(variables_of_other_hosts(), std::back_inserter(variables));
   for (std::string& variable : variables) {

@@ -24,10 +24,10 @@
 
 #include "agent.hpp"
 #include "child.hpp"
-#include "error_files.hpp"
 #include "launcher.hpp"
 #include "options.hpp"
-#include "output.hpp"
+#include "output/error_files.hpp"
+#include "output/writing.hpp"
 #include "serving.hpp"
 #include "ticket.hpp"
 #include "transport/machine.hpp"

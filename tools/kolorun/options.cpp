@@ -133,13 +133,16 @@ void add_hosts(CLI::App& app, Flags& flags, Options& options) {
                  "interfaces, unless these have values");
 }
 
-void add_output(CLI::App& app, Options& options) {
+void add_output(CLI::App& app, Flags& flags, Options& options) {
   app.add_flag("--tag-output", options.tag_output, "Begin each line of output with the rank");
   app.add_option(
       "--output-dir", options.output_dir,
       "Write the output of each process to DIR/rank.N.out and .err instead, on its "
       "host; DIR/process.N for processes that are started later, and DIR/restart.M/rank.N "
       "after a restart");
+  app.add_flag("--tee", options.tee, "With --output-dir: also show the output here");
+  app.add_option("--filter", flags.filter,
+                 "Show the output only of these ranks, such as 0,4-7. Files get that of all ranks");
   app.add_flag("-v,--verbose", options.verbose, "Report what joins, leaves and is lost");
   app.set_version_flag("--version", "kolorun " + std::string(kolo::version));
 }
@@ -187,7 +190,7 @@ Options parse_options(const std::vector<std::string>& given,
   Flags flags;
   add_job(app, flags, options);
   add_hosts(app, flags, options);
-  add_output(app, options);
+  add_output(app, flags, options);
   add_elastic(app, flags, options);
   if (secret) add_joining(app, options.joining);
   app.prefix_command();  // the arguments after the program belong to the program

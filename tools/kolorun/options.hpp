@@ -10,6 +10,7 @@
 
 #include "binding.hpp"
 #include "hosts/hosts.hpp"
+#include "output/rank_filter.hpp"
 #include "rendezvous/server/server.hpp"
 #include "transport/sockets.hpp"
 
@@ -49,6 +50,8 @@ struct Options {
   Binding binding = Binding::none;
   bool tag_output = false;
   std::string output_dir{};
+  bool tee = false;                      // the output of files appears on the screen, too
+  std::optional<RankFilter> filter{};    // the ranks whose output appears there; none: all
   std::vector<std::string> variables{};  // NAME=value
   bool verbose = false;
   std::chrono::nanoseconds grace{};    // from SIGTERM to SIGKILL

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "node/new_descriptor.hpp"
-#include "output.hpp"
+#include "output/writing.hpp"
 
 namespace kolorun {
 namespace {

@@ -4,25 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "node/file_descriptor.hpp"
+#include "writing.hpp"
 
 namespace kolorun {
-
-/// Writes to standard output or error. Does not wait for a slow reader.
-void write_all(int to, std::string_view text);
-/// Interval at which held streams are checked again.
-inline constexpr int retry_ms = 20;
-/// True if much output is not written yet.
-[[nodiscard]] bool is_full(int to);
-/// Waits until all output is written, or a signal to end arrives. Called before kolorun ends.
-void flush_output();
-
-/// True if output could not be written, for example because a disk is full. A reader that is gone
-/// is not a loss.
-[[nodiscard]] bool has_lost_output();
 
 /// The last lines that a process has written to a stream, for messages.
 class LastLines {
@@ -42,14 +31,24 @@ class TaggedStream {
  public:
   enum class Unit : std::uint8_t { line, any };
 
-  /// `to`: kolorun's standard output or error. `any`: data is written immediately and without a
-  /// tag.
-  TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
-               Unit unit = Unit::line, std::shared_ptr<LastLines> last_lines = {});
+  /// What becomes of the stream.
+  struct Copies {
+    int to;                            // kolorun's standard output or error
+    bool is_shown = true;              // there
+    std::string tag{};                 // before each line there
+    Unit unit = Unit::line;            // `any`: data is written immediately and without a tag
+    std::optional<OutputFile> file{};  // gets all of it, too
+    std::shared_ptr<LastLines> last_lines{};
+  };
+
+  TaggedStream(kolo::internal::node::FileDescriptor from, Copies copies);
 
   [[nodiscard]] int descriptor() const { return from_.get(); }
-  /// True while the reader of kolorun's output is too slow; then nothing is read from the process.
-  [[nodiscard]] bool is_held() const { return is_full(to_); }
+  /// True while the reader of kolorun's output, or the disk, is too slow; then nothing is read from
+  /// the process.
+  [[nodiscard]] bool is_held() const {
+    return (copies_.is_shown && is_full(copies_.to)) || (copies_.file && OutputFile::is_full());
+  }
   /// Copies the available data; false once the process has closed the stream. `all`: even if it is
   /// held.
   bool copy(bool all = false);
@@ -60,10 +59,7 @@ class TaggedStream {
   void write_lines();
 
   kolo::internal::node::FileDescriptor from_;
-  int to_;
-  std::string tag_;
-  Unit unit_;
-  std::shared_ptr<LastLines> last_lines_;
+  Copies copies_;
   std::string text_{};  // the last line, which is incomplete so far
 };
 
