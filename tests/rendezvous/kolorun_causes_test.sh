@@ -64,6 +64,16 @@ expect "no failure" 0 "" "$kolorun" -np 2 --output-dir files true
 last "a segmentation fault" 139 "$before signal 11 has ended it" "$kolorun" "${near_and_far[@]}" sh -c \
   'if [ $RANK = 1 ]; then echo "about to fail" >&2; kill -SEGV $$; fi; sleep 5'
 says "a segmentation fault" "about to fail"
+last "a program that is missing" 127 \
+  "rank [01] \\(number [0-9]+ on (near|far)\\) is lost: it has ended with status 127: './absent' cannot be run: No such file.*" \
+  "$kolorun" -H near:1,far:1 --network-interface lo ./absent
+last "no session on one host" 1 \
+  "1 of 2 processes have ended without a session, and the others wait for them: rank 1 \\(number [0-9]+ on far\\)" \
+  "$kolorun" -H near:1,far:1 --network-interface lo sh -c '[ $RANK = 1 ] || exec "$0" 5' "$rank_program"
+last "no session in time" 1 \
+  'only 1 of 6 processes joined within 2 s; missing: rank 1 \(number [0-9]+ on far\), rank 2 .*, rank 4 [^,]* and 1 more' \
+  "$kolorun" -H near:1,far:5 --network-interface lo --start-timeout 2 sh -c '[ $RANK != 0 ] || exec "$0" 5; exec sleep 600' \
+  "$rank_program"
 last "a library that is missing" 127 "$before it has ended with status 127" \
   "$kolorun" -np 2 --tag-output sh -c '[ $RANK = 1 ] && exec ./absent; sleep 5'
 last "a full disk" 1 "$before it has ended with status 1" "$kolorun" "${near_and_far[@]}" sh -c \

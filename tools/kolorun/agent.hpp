@@ -102,7 +102,7 @@ class Agent {
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;
   void reap();
   void report(const Running& child, pid_t pid, int how);
-  void report_not_started(rendezvous::ProcessId process, int status);
+  void report_not_started(rendezvous::ProcessId process, int status, const std::string& problem);
   void copy_output();
   void signal_all(int signal);
   /// Ends all processes; `patience` is the time that they get to end by themselves.

@@ -58,17 +58,18 @@ void Agent::start(const rendezvous::Start& more) {
   const int count = options_.server.elastic ? options_.slots : more.launches.front().local_size;
   std::vector<std::vector<int>> shares(static_cast<std::size_t>(count));
   int status = stopping_ ? signal_base + SIGTERM : 0;
+  std::string problem;
   try {
     if (options_.binding != Binding::none)
       shares = share_processors(options_.binding, node::Processors::of_this_host(),
                                 node::own_processors(), count);
   } catch (const std::exception& error) {
-    say(error.what());
+    say(problem = error.what());
     status = rendezvous::cannot_run;
   }
   for (const rendezvous::Launch& launch : more.launches)
     if (status != 0)
-      report_not_started(launch.process, status);
+      report_not_started(launch.process, status, problem);
     else
       start(launch, shares.at(static_cast<std::size_t>(launch.local_rank)));
 }
@@ -88,12 +89,14 @@ void Agent::start(const rendezvous::Launch& launch, std::span<const int> process
                                    .memory_kills = memory_kills_.count()});
   } catch (const std::exception& error) {
     say(error.what());
-    report_not_started(launch.process, rendezvous::cannot_run);
+    report_not_started(launch.process, rendezvous::cannot_run, error.what());
   }
 }
 
-void Agent::report_not_started(rendezvous::ProcessId process, int status) {
-  if (connection_) connection_->send(rendezvous::Exited{.process = process, .status = status});
+void Agent::report_not_started(rendezvous::ProcessId process, int status,
+                               const std::string& problem) {
+  if (connection_)
+    connection_->send(rendezvous::Exited{.process = process, .status = status, .detail = problem});
 }
 
 /// Reports an exit, with what may explain it.

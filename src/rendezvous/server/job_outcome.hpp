@@ -22,7 +22,11 @@ class JobOutcome {
   /// A member has reported this commit.
   void note_commit(std::uint64_t commit) { commit_ = std::max(commit_, commit); }
   /// A process has exited successfully before it was a member. Its program may use no sessions.
-  void note_end_without_session() { ending_ = true; }
+  void note_end_without_session(const Process& process) {
+    ending_ = true;
+    without_session_.add(process.name());
+  }
+  [[nodiscard]] const Names& without_session() const { return without_session_; }
   /// A member has finished its part.
   void note_departure() {
     ending_ = has_departed_ = true;
@@ -129,6 +133,7 @@ class JobOutcome {
   bool completed_ = false;     // a member no longer needs the others
   bool any_lost_ = false;
   bool finished_ = false;
+  Names without_session_{};
   Finish first_loss_{};          // the first loss: the exit status, if known then, and the reason
   ProcessId first_loss_id_ = 0;  // the first lost process of a job that is not elastic
   ProcessId cause_id_ = 0;       // see `cause`

@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -89,6 +91,27 @@ struct Process {
   }
 };
 
+/// Names of processes in a message: the first few, and how many more there are.
+class Names {
+ public:
+  void add(const std::string& name) {
+    constexpr int shown = 4;
+    if (count_++ < shown) text_ += (text_.empty() ? "" : ", ") + name;
+    more_ = std::max(0, count_ - shown);
+  }
+  /// The names after `heading`; "" if there are none.
+  [[nodiscard]] std::string after(std::string_view heading) const {
+    if (count_ == 0) return "";
+    return fmt::format("{}{}{}", heading, text_,
+                       more_ == 0 ? "" : fmt::format(" and {} more", more_));
+  }
+
+ private:
+  std::string text_{};
+  int count_ = 0;
+  int more_ = 0;
+};
+
 class ProcessTable {
  public:
   /// The options outlive this object.
@@ -107,6 +130,14 @@ class ProcessTable {
   [[nodiscard]] bool any_running() const {
     return std::ranges::any_of(
         processes_, [](const auto& one) { return one.second.agent && !one.second.exited; });
+  }
+  /// Names the processes that have not asked for a session yet, in the order of their start.
+  [[nodiscard]] Names without_session() const {
+    Names names;
+    for (const auto& [id, process] : processes_)
+      if (process.stage == Stage::launched || process.stage == Stage::greeted)
+        names.add(process.name());
+    return names;
   }
   /// Waiting processes that were in no generation yet.
   [[nodiscard]] const std::set<ProcessId>& newcomers() const { return newcomers_; }

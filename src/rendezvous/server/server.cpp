@@ -136,7 +136,7 @@ void Server::judge_exit(Process& process, Time now) {
     outcome_.note_late_exit(process.status);
   } else if (process.stage == Stage::launched && process.status == 0 && generation() == 0) {
     processes_.move(process, Stage::left);
-    outcome_.note_end_without_session();
+    outcome_.note_end_without_session(process);
   } else if (process.stage == Stage::lost) {
     process.reason += "; " + process.describe_end();
   } else {

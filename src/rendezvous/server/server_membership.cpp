@@ -167,17 +167,18 @@ bool Server::first_generation_is_due(Time now) {
   if (outcome_.is_ending() && waiting > 0 && generation_.all_have_come()) {
     if (is_enough) return true;
     finish({1, fmt::format("{} of {} processes have ended without a session, and the others wait "
-                           "for them",
-                           options_.np - waiting, options_.np)});
+                           "for them{}",
+                           options_.np - waiting, options_.np,
+                           outcome_.without_session().after(": "))});
     return false;
   }
   if (now < start_deadline()) return false;
   if (is_enough) return true;
   has_started_late_ = true;
-  finish(
-      {1, fmt::format(
-              "only {} of {} processes joined within {} s", waiting, options_.np,
-              std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count())});
+  finish({1, fmt::format(
+                 "only {} of {} processes joined within {} s{}", waiting, options_.np,
+                 std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count(),
+                 processes_.without_session().after("; missing: "))});
   return false;
 }
 
