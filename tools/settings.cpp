@@ -85,6 +85,8 @@ Columns columns_of(const InterfaceSetting& /*type*/) {
   return {"interfaces and networks, or `none`", "all"};
 }
 
+Columns columns_of(const PortRangeSetting& /*type*/) { return {"two ports: `46000:46099`", "any"}; }
+
 std::string variables_of(const Setting& setting) {
   const std::string own = code(variable_of(setting));
   return setting.other_variable.empty() ? own : own + ", " + code(setting.other_variable);

@@ -71,6 +71,8 @@ struct SessionOptions {
   /// `eth0,10.1.0.0/16`. `none` sends them over MPI, which Kolo must then poll. Default: all that
   /// are up.
   std::optional<std::string> control_interface{};
+  /// Ports at which this rank listens for other ranks, such as `46000:46099`. Default: any.
+  std::optional<std::string> port_range{};
   /// Time after which a host that sends nothing is considered lost, which ends the session with
   /// PeerLeft. 0: never. Rank 0's value is used. Default 30 s.
   std::optional<std::chrono::duration<double>> peer_timeout{};

@@ -20,6 +20,7 @@
 
 #include "base/enumerators.hpp"
 #include "base/log.hpp"
+#include "base/port_range.hpp"
 #include "kolo/session.hpp"
 
 namespace kolo::internal {
@@ -62,6 +63,7 @@ struct Settings {
   std::int64_t straggler_warning = 10;
   std::string status_file{};
   ControlInterface control_interface{};
+  PortRange port_range{};
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   std::vector<int> stop_signals{SIGTERM, SIGUSR1};
   LogLevel log_level = LogLevel::warning;
@@ -140,10 +142,13 @@ struct SignalsSetting : SettingOf<std::string, std::vector<int>> {
 
 struct InterfaceSetting : SettingOf<std::string, ControlInterface> {};
 
+struct PortRangeSetting : SettingOf<std::string, PortRange> {};
+
 struct Setting {
-  using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
-                            WordSetting<Network>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
-                            TextSetting, SignalSetting, SignalsSetting, InterfaceSetting>;
+  using Type =
+      std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
+                   WordSetting<Network>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
+                   TextSetting, SignalSetting, SignalsSetting, InterfaceSetting, PortRangeSetting>;
   std::string_view name;              // the option; the variable is KOLO_<NAME>
   std::string_view other_variable{};  // Horovod's or MPI's, read if KOLO_<NAME> is not set
   Type type;
@@ -254,6 +259,11 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .other_variable = "OMPI_MCA_btl_tcp_if_include",
      .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},
      .meaning = "Network interfaces for [control messages](#control-messages) between hosts."},
+    {.name = "port_range",
+     .type = PortRangeSetting{&SessionOptions::port_range, &Settings::port_range},
+     .meaning =
+         "Ports at which the ranks of this host listen for others, over sockets. Needs a "
+         "free port for each rank of the host, and one more ([firewalls](launching.md#tcp))."},
     // At least 0.5 s: each rank sends four times in this period, and threads sleep up to 0.1 s.
     {.name = "peer_timeout",
      .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/port_range.hpp"
 #include "messenger/messenger.hpp"
 #include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
@@ -20,6 +21,7 @@ struct ListenOptions {
   transport::Secret secret{};        // that of the session
   std::vector<std::string> hosts{};  // by rank, for messages; may be empty
   bool encrypts = false;             // the same on all ranks
+  PortRange ports{};                 // of sockets
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(10);
 };
 

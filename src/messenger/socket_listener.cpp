@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listens for the other ranks with TCP sockets.
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -27,9 +29,13 @@ std::vector<SocketAddress> at_any_port(std::vector<SocketAddress> addresses) {
 class SocketListener : public DataListener {
  public:
   SocketListener(const ListenOptions& options, const std::vector<SocketAddress>& addresses)
-      : options_(options), listeners_(at_any_port(addresses)) {
+      : options_(options), listeners_(at_any_port(addresses), options.ports) {
     if (listeners_.sockets().empty() && options.size > 1)
-      throw BackendError("cannot listen for data connections at any address of this host");
+      throw BackendError("cannot listen for data connections at any address of this host" +
+                         (options.ports.is_set()
+                              ? fmt::format(": no port of port_range {}:{} is free",
+                                            options.ports.first, options.ports.last)
+                              : ""));
   }
 
   [[nodiscard]] std::vector<SocketAddress> addresses() const override {

@@ -149,6 +149,13 @@ void set(Settings& settings, const InterfaceSetting& type, const Source& source)
   settings.*type.value = {source.text, source.name, source.meant_for_kolo && !source.text.empty()};
 }
 
+void set(Settings& settings, const PortRangeSetting& type, const Source& source) {
+  if (source.text.empty()) return;
+  const std::optional<PortRange> range = PortRange::parse(source.text);
+  if (!range) refuse(source, "must be two ports from 1 to 65535, such as 46000:46099");
+  settings.*type.value = *range;
+}
+
 /// Returns true if the setting is given.
 template <typename Type>
 bool read(Settings& settings, const Setting& setting, const Type& type,

@@ -33,9 +33,18 @@ constexpr int max_accepts = 64;
 
 }  // namespace
 
-Listeners::Listeners(const std::vector<SocketAddress>& addresses) {
+Listeners::Listeners(const std::vector<SocketAddress>& addresses, const PortRange& range) {
+  const auto listen_in_range = [&](SocketAddress at) {
+    if (at.port != 0 || !range.is_set()) return listen_on(at.to_system());
+    node::FileDescriptor socket;
+    for (int port = range.first; port <= range.last && !socket.valid(); ++port) {
+      at.port = static_cast<std::uint16_t>(port);
+      socket = listen_on(at.to_system());
+    }
+    return socket;
+  };
   for (const SocketAddress& address : addresses) {
-    node::FileDescriptor socket = listen_on(address.to_system());
+    node::FileDescriptor socket = listen_in_range(address);
     const SocketAddress at = socket.valid() ? address_of(socket.get()) : SocketAddress{};
     if (at.family == AF_UNSPEC) continue;
     addresses_.push_back(at);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/port_range.hpp"
 #include "node/file_descriptor.hpp"
 #include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
@@ -23,9 +24,9 @@ namespace kolo::internal::transport {
 /// Listening sockets.
 class Listeners {
  public:
-  /// Listens at each address; with port 0, the system chooses a port. Leaves out addresses that
+  /// Listens at each address; with port 0, at a free port of the range. Leaves out addresses that
   /// cannot be used.
-  explicit Listeners(const std::vector<SocketAddress>& addresses);
+  explicit Listeners(const std::vector<SocketAddress>& addresses, const PortRange& range = {});
 
   /// The addresses with their ports.
   [[nodiscard]] const std::vector<SocketAddress>& addresses() const { return addresses_; }

@@ -139,6 +139,17 @@ std::vector<node::FileDescriptor> listen_at(const Endpoint& endpoint) {
   return listeners;
 }
 
+std::vector<node::FileDescriptor> listen_at(const Endpoint& endpoint, const PortRange& range) {
+  if (endpoint.port != 0 || !range.is_set()) return listen_at(endpoint);
+  for (int port = range.first;; ++port) try {
+      return listen_at({endpoint.host, static_cast<std::uint16_t>(port)});
+    } catch (const BackendError& error) {
+      if (port == range.last)
+        throw BackendError(fmt::format("no port of {}:{} is free to listen at: {}", range.first,
+                                       range.last, error.what()));
+    }
+}
+
 SocketAddress address_of(int socket) {
   SystemAddress address{.length = sizeof(sockaddr_storage)};
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0)

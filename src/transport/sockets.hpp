@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/port_range.hpp"
 #include "base/session_clock.hpp"
 #include "node/file_descriptor.hpp"
 #include "transport/socket_address.hpp"
@@ -34,6 +35,9 @@ struct Endpoint {
 /// and with port 0 there is only one. Throws BackendError if no address can be used, or another
 /// socket has one of them.
 [[nodiscard]] std::vector<node::FileDescriptor> listen_at(const Endpoint& endpoint);
+/// Listens at the first free port of the range instead if the endpoint has port 0.
+[[nodiscard]] std::vector<node::FileDescriptor> listen_at(const Endpoint& endpoint,
+                                                          const PortRange& range);
 /// The socket's own address; its family is AF_UNSPEC if the socket has none.
 [[nodiscard]] SocketAddress address_of(int socket);
 

@@ -86,6 +86,12 @@ void to_option(const Settings& settings, const InterfaceSetting& type, SessionOp
   if (interface.explicit_choice) options.*type.option = interface.value;
 }
 
+void to_option(const Settings& settings, const PortRangeSetting& type, SessionOptions& options) {
+  const PortRange& range = settings.*type.value;
+  if (range.is_set())
+    options.*type.option = std::to_string(range.first) + ':' + std::to_string(range.last);
+}
+
 // A signal has several names, and a program has no number to give.
 void to_option(const Settings& /*settings*/, const SignalSetting& /*type*/,
                SessionOptions& /*options*/) {}

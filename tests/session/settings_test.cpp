@@ -272,6 +272,17 @@ TEST(Settings, TheControlInterfaceIsKolosThenMpis) {
   EXPECT_EQ(read_settings({.control_interface = ""}).control_interface.value, "");
 }
 
+TEST(Settings, ThePortsAreARange) {
+  EXPECT_FALSE(read_settings({}).port_range.is_set());
+  EXPECT_FALSE(read_settings({.port_range = ""}).port_range.is_set());
+  EXPECT_EQ(read_settings({.port_range = "46000:46099"}).port_range, (PortRange{46000, 46099}));
+  const Variable variable("KOLO_PORT_RANGE", "7:7");
+  EXPECT_EQ(read_settings({}).port_range, (PortRange{7, 7}));
+  for (const char* const wrong : {"7", "8:7", "0:7", "7:65536", ":7", "7:", "7:8:9", "a:b"})
+    EXPECT_THAT(refusal({.port_range = wrong}),
+                HasSubstr(std::string("port_range=") + wrong + ": must be two ports"));
+}
+
 TEST(Settings, ThePeerTimeoutIsNotTooShort) {
   EXPECT_EQ(read_settings({}).peer_timeout, 30s);
   EXPECT_EQ(read_settings({.peer_timeout = 0.5s}).peer_timeout, 500ms);

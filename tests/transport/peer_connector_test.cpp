@@ -49,6 +49,19 @@ std::size_t open_descriptors() {
 /// An address where nobody listens.
 SocketAddress deserted() { return Listeners({loopback()}).addresses().at(0); }
 
+TEST(Listeners, TakeTheFreePortsOfARange) {
+  const Listeners any({loopback()});
+  const std::uint16_t taken = any.addresses().at(0).port;
+  EXPECT_TRUE(Listeners({loopback()}, {taken, taken}).sockets().empty());
+  // The next port may be in use by others, too.
+  const auto last = static_cast<std::uint16_t>(std::min(taken + 100, 65535));
+  const Listeners next({loopback()}, {taken, last});
+  ASSERT_EQ(next.sockets().size(), taken == last ? 0U : 1U);
+  if (taken == last) return;
+  EXPECT_GT(next.addresses().at(0).port, taken);
+  EXPECT_LE(next.addresses().at(0).port, last);
+}
+
 TEST(PeerConnector, ATreeOfRanksMeets) {
   const Listeners at_root({loopback()});
   const Listeners at_one({loopback()});

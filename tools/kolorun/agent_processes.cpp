@@ -31,6 +31,8 @@ void signal_group(pid_t leader, int signal) {
 
 std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) const {
   const int port = server_.port;
+  // The port of a server that the program itself may have.
+  const bool is_last = port == 65535 || port == options_.server.port_range.last;
   std::vector<std::string> variables{
       fmt::format("{}={}", rendezvous::server_variable, transport::to_string(server_)),
       fmt::format("{}={}", rendezvous::secret_variable, rendezvous::to_hex(options_.server.secret)),
@@ -39,7 +41,7 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
       fmt::format("LOCAL_WORLD_SIZE={}", launch.local_size),
       fmt::format("MASTER_ADDR={}",
                   options_.joining.master.empty() ? server_.host : options_.joining.master),
-      fmt::format("MASTER_PORT={}", port < 65535 ? port + 1 : port - 1)};
+      fmt::format("MASTER_PORT={}", is_last ? port - 1 : port + 1)};
   if (launch.rank >= 0) variables.push_back(fmt::format("RANK={}", launch.rank));
   variables.push_back(fmt::format("WORLD_SIZE={}", launch.size));
   variables.push_back(fmt::format("KOLO_RESTARTS={}", launch.restarts));

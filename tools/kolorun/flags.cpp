@@ -263,6 +263,22 @@ bool has_variable(const Options& options, const std::string& name) {
   return std::getenv(name.c_str()) != nullptr || is_given(options, name);
 }
 
+/// The ports of the server, and by a variable those of the processes.
+void fill_ports(const Flags& flags, Options& options) {
+  constexpr const char* name = "KOLO_PORT_RANGE";
+  const char* const variable = std::getenv(name);
+  const bool is_option = !flags.port_range.empty();
+  const std::string text = is_option ? flags.port_range : variable == nullptr ? "" : variable;
+  if (text.empty()) return;
+  const auto range = kolo::internal::PortRange::parse(text);
+  if (!range)
+    throw UsageError(fmt::format("{}: '{}' is not two ports from 1 to 65535, such as 46000:46099",
+                                 is_option ? "--port-range" : name, text));
+  options.server.port_range = *range;
+  if (is_option && !is_given(options, name))
+    options.variables.push_back(fmt::format("{}={}", name, text));
+}
+
 void fill_variables(Options& options) {
   for (std::string& variable : options.variables) {
     const std::string given = variable.substr(0, variable.find('='));
@@ -310,6 +326,7 @@ void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& s
   fill_output(flags, options);
   const std::vector<std::string> given = options.variables;
   fill_variables(options);
+  fill_ports(flags, options);
   if (secret) {
     options.slots = flags.slots;
     options.server.secret = *secret;

@@ -20,6 +20,7 @@ struct Flags {
   std::string rendezvous;
   std::string secret_file;
   std::string filter;
+  std::string port_range;
   std::string cooldown = "10:600";
   double start_timeout = 600;
   double elastic_timeout = 600;

@@ -100,6 +100,8 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
     words.push_back(fmt::format("--join=127.0.0.1:{}", serving_->port()));
   else
     for (const std::string& address : addresses_) words.push_back("--join=" + address);
+  if (const auto& ports = server.port_range; ports.is_set())
+    words.push_back(fmt::format("--port-range={}:{}", ports.first, ports.last));
   if (options_.binding != Binding::none)
     words.emplace_back(options_.binding == Binding::core ? "--bind-to=core" : "--bind-to=numa");
   if (options_.tag_output) words.emplace_back("--tag-output");

@@ -123,6 +123,9 @@ void add_hosts(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("--rendezvous", flags.rendezvous,
                  "HOST:PORT of the rendezvous server. Without -H and --hostfile, run the same "
                  "command on each host; the one that has this address serves");
+  app.add_option("--port-range", flags.port_range,
+                 "Ports at which kolorun and the sessions of the processes listen, such as "
+                 "46000:46099 (default: KOLO_PORT_RANGE, or any). Sets KOLO_PORT_RANGE");
   app.add_option(
       "--secret-file", flags.secret_file,
       "File with 64 hex digits, the same on all hosts: only those who know them can join. "

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/port_range.hpp"
 #include "rendezvous/message.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -40,6 +41,7 @@ struct ServerOptions {
   int max_restarts = 0;             // how many times a job that is not elastic starts again
   int restarts = 0;                 // how many times it has
   int reset_limit = -1;             // losses after which the job fails; negative: no limit
+  PortRange port_range{};           // of the server, if it has no fixed port
   std::size_t max_strangers = 256;  // strangers, in addition to the connections of max_np ranks
 };
 

@@ -70,7 +70,7 @@ TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at
       max_leaving_(affordable_leaving(options)),
       server_(affordable(options), random_number),
       write_note_(std::move(write_note)),
-      listeners_(transport::listen_at(at)),
+      listeners_(transport::listen_at(at, options.port_range)),
       port_(transport::address_of(listeners_.front().get()).port),
       has_secret_(options.secret != Secret{}),
       wake_(node::new_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),

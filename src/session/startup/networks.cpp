@@ -66,7 +66,8 @@ std::unique_ptr<messenger::DataListener> listen(const rendezvous::Rendezvous& wo
   messenger::ListenOptions options{.rank = world.rank(),
                                    .size = world.size(),
                                    .secret = secret_of_session(world.job_secret(), records),
-                                   .encrypts = network == Network::encrypted};
+                                   .encrypts = network == Network::encrypted,
+                                   .ports = settings.port_range};
   for (const HostRecord& record : records) options.hosts.push_back(read_string(record.host));
   return network == Network::fabric
              ? messenger::listen_on_fabric(options, settings.fabric_provider, addresses)

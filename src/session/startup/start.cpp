@@ -65,7 +65,14 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
     const bool loopback_is_enough = !several_hosts && own.record.machine != 0;
     const auto addresses =
         find_addresses(transport::list_interfaces(), interface, loopback_is_enough);
-    if (size > 1 && position.local_rank == 0) own.listeners = transport::Listeners(addresses);
+    if (size < 2 || position.local_rank != 0) return;
+    const PortRange& range = own.settings.port_range;
+    own.listeners = transport::Listeners(addresses, range);
+    if (range.is_set() && own.listeners.sockets().empty())
+      throw BackendError(
+          fmt::format("cannot listen for control messages: no port of port_range "
+                      "{}:{} is free",
+                      range.first, range.last));
   });
 }
 
