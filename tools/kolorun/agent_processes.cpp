@@ -17,6 +17,7 @@
 #include "output/redirection.hpp"
 #include "rendezvous/server/process_table.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
+#include "transport/machine.hpp"
 
 namespace kolorun {
 namespace {

@@ -10,6 +10,8 @@
 
 namespace kolorun {
 
+namespace node = kolo::internal::node;
+
 /// Writes to standard output or error. Does not wait for a slow reader.
 void write_all(int to, std::string_view text);
 /// Interval at which held streams are checked again.
@@ -29,7 +31,7 @@ struct Destination;
 class OutputFile {
  public:
   /// `path`: for messages.
-  OutputFile(kolo::internal::node::FileDescriptor file, const std::string& path);
+  OutputFile(node::FileDescriptor file, const std::string& path);
 
   /// Does not wait for a slow file system.
   void add(std::string_view text) const;
