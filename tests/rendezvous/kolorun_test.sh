@@ -59,6 +59,20 @@ if chown 65534 weak 2>/dev/null; then
   expect "a secret of another user" 2 "'weak' belongs to another user" \
     "$kolorun" -np 1 --rendezvous 127.0.0.1:1 --slots 1 --secret-file weak true
 fi
+# Timeouts that hide each other.
+expect "a job that ends before its start" 0 'warning: --start-timeout 60 is not shorter than --timeout 50' \
+  "$kolorun" -np 1 --start-timeout 60 --timeout 50 true
+expect "a job that ends before it is elastic" 0 \
+  'warning: --elastic-timeout 50 is not shorter than --timeout 50' \
+  "$kolorun" -np 1 --min-np 1 --elastic-timeout 50 --timeout 50 true
+expect "a process that is started too late" 0 'warning: --cooldown 10:600 is not shorter than --elastic-timeout 5' \
+  "$kolorun" -np 1 --min-np 1 --elastic-timeout 5 true
+expect "ranks that give up first" 0 'warning: KOLO_PEER_TIMEOUT=10 is not longer than --lease 10' \
+  "$kolorun" -np 1 -x KOLO_PEER_TIMEOUT=10 true
+expect "ranks that wait longer" 0 '^\[60\] \[\]$' \
+  sh -c 'echo $("$0" -np 1 --lease 40 sh -c "echo [\$KOLO_PEER_TIMEOUT]") \
+    $("$0" -np 1 --lease 20 --timeout 50 --min-np 1 sh -c "echo [\$KOLO_PEER_TIMEOUT]" 2>&1)' "$kolorun"
+
 expect "help" 0 $'--rendezvous\nExit status' "$kolorun" --help
 
 # Without sessions it is a starter of processes.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains with one rank that computes longer than the others before one of its gradients, until the
 // status file of rank 0 names a straggler, or for a number of steps; then prints the status.
+// `-` leaves the file to KOLO_STATUS_FILE.
 //
-// Usage: straggler_program json|prom|FILE LATE_RANK LATE_MS LAYER [STEPS]
+// Usage: straggler_program json|prom|FILE|- LATE_RANK LATE_MS LAYER [STEPS]
 #include <unistd.h>
 
 #include <chrono>
@@ -48,7 +49,7 @@ int main(int count, char** values) {
   const int late_layer = std::atoi(values[4]);
   const int steps = count > 5 ? std::atoi(values[5]) : 0;
   kolo::SessionOptions options;
-  options.status_file = path;
+  if (path != "-") options.status_file = path;
   const kolo::Session session(options);
   const bool is_late = kolo::rank() == late_rank;
   for (int done = 1, ends = 0; ends == 0; ++done) {

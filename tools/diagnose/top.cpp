@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,12 +43,21 @@ std::optional<std::string> read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
+/// Whether there is such a process: a kolorun that was killed leaves its file.
+bool runs(const std::string& process) {
+  pid_t id = 0;
+  const char* const end = process.data() + process.size();
+  return std::from_chars(process.data(), end, id).ptr == end && id > 0 &&
+         (::kill(id, 0) == 0 || errno == EPERM);
+}
+
 std::vector<std::string> jobs_of_this_user() {
   std::vector<std::string> jobs;
   std::error_code none;
   for (const auto& entry :
        std::filesystem::directory_iterator(kolo::internal::status_directory(), none))
-    if (entry.path().extension() == ".json") jobs.push_back(entry.path().stem());
+    if (entry.path().extension() == ".json" && runs(entry.path().stem()))
+      jobs.push_back(entry.path().stem());
   std::ranges::sort(jobs);
   return jobs;
 }

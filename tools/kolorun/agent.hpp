@@ -20,6 +20,7 @@
 #include "memory_kills.hpp"
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
+#include "output/job_status.hpp"
 #include "output/tagged_stream.hpp"
 #include "rendezvous/message_stream.hpp"
 
@@ -125,6 +126,7 @@ class Agent {
   std::map<pid_t, Running> children_{};
   std::list<TaggedStream> streams_{};
   const MemoryKills memory_kills_{};
+  const JobStatus job_status_{};
   bool removing_ = false;
   bool stopping_ = false;  // the processes have got SIGTERM, and may end in good order
   std::array<bool, 2> has_sent_stop_{};  // by sender

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -46,6 +47,10 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
   if (launch.rank >= 0) variables.push_back(fmt::format("RANK={}", launch.rank));
   variables.push_back(fmt::format("WORLD_SIZE={}", launch.size));
   variables.push_back(fmt::format("KOLO_RESTARTS={}", launch.restarts));
+  const char* const given_path = std::getenv("KOLO_STATUS_FILE");
+  const bool has_path = given_path != nullptr && *given_path != '\0';
+  if (!has_path && !job_status_.path().empty())
+    variables.push_back("KOLO_STATUS_FILE=" + job_status_.path());
   // Variables given by -x take precedence.
   for (const std::string& given : options_.variables) {
     const std::string name = given.substr(0, given.find('=') + 1);

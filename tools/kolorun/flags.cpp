@@ -24,6 +24,7 @@
 #include "hosts/allocation.hpp"
 #include "node/file_descriptor.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
+#include "timeouts.hpp"
 
 namespace kolorun {
 namespace {
@@ -327,6 +328,7 @@ void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& s
   const std::vector<std::string> given = options.variables;
   fill_variables(options);
   fill_ports(flags, options);
+  order_timeouts(flags, options);
   if (secret) {
     options.slots = flags.slots;
     options.server.secret = *secret;

@@ -221,6 +221,8 @@ int run(const std::vector<std::string>& arguments) {
     write_all(STDOUT_FILENO, options.answer);
     return 0;
   }
+  for (const std::string& warning : options.warnings)
+    write_all(STDERR_FILENO, fmt::format("kolorun: warning: {}\n", warning));
   const node::FileDescriptor signals = open_signals();
   if (options.verbose && !options.allocation.empty())
     write_all(STDERR_FILENO,

@@ -58,7 +58,8 @@ struct Options {
   std::chrono::nanoseconds timeout{};  // from the start to SIGTERM; 0: none
   Joining joining{};
   std::vector<std::string> command{};
-  std::string answer{};  // if not empty, printed instead of running: help, or the version
+  std::vector<std::string> warnings{};  // about options that contradict each other
+  std::string answer{};                 // if not empty, printed instead of running: help, or the version
 };
 
 /// Parses `arguments`, without the name of the program. `secret`: the secret of an agent that a
