@@ -23,7 +23,7 @@ expect "too few cores" 127 \
   "^kolorun: --bind-to core: 3 processes, but kolorun may use only 2 cores of this host; start fewer here" \
   "${both[@]}" -np 3 --bind-to core sh -c "$shows"
 ! grep -q '^[012] ' <<<"$output" || fail "too few cores: $output"
-(($(grep -c 'bind-to core: 3' <<<"$output") == 1)) || fail "too few cores: more than once: $output"
+(($(grep -c '^kolorun: --bind-to core: 3' <<<"$output") == 1)) || fail "too few cores: more than once: $output"
 # fake_ssh.sh takes no variables along; the other host has two cores in one node.
 expect "another host" 0 $'^1 1$' taskset -c 0,1 "$kolorun" -H node2:2 --network-interface lo --bind-to core sh -c "$shows"
 expect "too few cores there" 127 "^kolorun on node2: --bind-to core: 3 processes" \
