@@ -123,7 +123,7 @@ void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
   if (named) tag.count = entry.submitted;
   entry.submitted = tag.count + 1;
   ++entry.pending;
-  pace_.submitted(tag.name, named, tag.bytes, now);
+  pace_.submitted(tag.name, named, tag.bytes, now, waited_);
   if (timeline()) tracks_.begin_operation(tag, entry, named);
   record_.add(event_of(EventKind::submitted, tag, now));
 }

@@ -81,12 +81,10 @@ class Recorder : public PhaseObserver {
     counters_.message_bytes_received.add(bytes);
   }
   void woke() { counters_.wakes.add(); }
-  /// The program has left a wait at this time.
-  void resumed(TimePoint at) { pace_.resumed(at); }
+  /// For how long the program has waited in Kolo so far. Precedes submissions.
+  void waited(std::chrono::nanoseconds time) { waited_ = time; }
   /// As `PaceMeter::take`.
-  [[nodiscard]] std::optional<PaceReport> take_pace(TimePoint now) {
-    return pace_.take(names_, now);
-  }
+  [[nodiscard]] std::optional<PaceReport> take_pace() { return pace_.take(names_); }
   /// Updates the number of plans begun, the number of batches from plans, and whether a plan is
   /// live.
   void plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now);
@@ -150,6 +148,7 @@ class Recorder : public PhaseObserver {
   Names names_;
   Counters counters_{};
   PaceMeter pace_{};
+  std::chrono::nanoseconds waited_{};
   std::vector<Open> open_{};
   std::uint32_t round_ = 0;
   bool in_plan_ = false;

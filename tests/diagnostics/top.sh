@@ -52,7 +52,7 @@ top=$!
 kill -9 "${ranks[0]}"  # the others end, and nobody else removes the status
 wait "$job"
 wait "$top" || fail "top has failed"
-[[ $(tail -1 top.txt) == "the session has ended" ]] || fail "top does not see the end"
+[[ $(tail -1 top.txt) == "the job has ended" ]] || fail "top does not see the end"
 [[ ! -e $directory ]] || fail "the directory of statuses stays"
 "$diagnose" top >none.txt 2>&1
 (($? == 2)) || fail "a job that is over is found"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -35,6 +36,8 @@ constexpr std::chrono::seconds old{5};
 
 /// The text of the file; none if there is no file.
 std::optional<std::string> read(const std::string& path) {
+  if (std::filesystem::is_directory(path))
+    throw StatusError(fmt::format("{}: is a directory", path));
   std::ifstream file(path);
   if (!file) {
     if (errno == ENOENT) return std::nullopt;
@@ -43,12 +46,13 @@ std::optional<std::string> read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
+bool runs(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM; }
+
 /// Whether there is such a process: a kolorun that was killed leaves its file.
 bool runs(const std::string& process) {
   pid_t id = 0;
   const char* const end = process.data() + process.size();
-  return std::from_chars(process.data(), end, id).ptr == end && id > 0 &&
-         (::kill(id, 0) == 0 || errno == EPERM);
+  return std::from_chars(process.data(), end, id).ptr == end && id > 0 && runs(id);
 }
 
 std::vector<std::string> jobs_of_this_user() {
@@ -60,6 +64,10 @@ std::vector<std::string> jobs_of_this_user() {
       jobs.push_back(entry.path().stem());
   std::ranges::sort(jobs);
   return jobs;
+}
+
+std::string file_of(const std::string& process) {
+  return kolo::internal::status_directory() + "/" + process + ".json";
 }
 
 double number(const Json& json, const char* name) { return json.at(name).get<double>(); }
@@ -82,14 +90,26 @@ std::string row_of(const Json& rank) {
 std::string imbalance_of(const Json& ranks) {
   double sum = 0.0;
   double most = 0.0;
+  int known = 0;
   for (const Json& rank : ranks) {
+    if (rank.at("steps").get<std::uint64_t>() == 0) continue;
+    ++known;
     sum += number(rank, "computing_ms");
     most = std::max(most, number(rank, "computing_ms"));
   }
   if (sum <= 0.0) return "";
-  const double mean = sum / static_cast<double>(ranks.size());
+  const double mean = sum / static_cast<double>(known);
   return fmt::format(", the slowest computes {:.0f} % longer than the mean",
                      100.0 * (most / mean - 1.0));
+}
+
+/// Whether the process of rank 0 is on this host.
+bool runs_here(const Json& status) {
+  std::array<char, 256> host{};
+  const Json& ranks = status.at("ranks");
+  return ::gethostname(host.data(), host.size() - 1) != 0 || ranks.empty() ||
+         ranks[0].at("host").get<std::string>() != host.data() ||
+         runs(status.at("process").get<pid_t>());
 }
 
 std::string table_of(const Json& status, std::chrono::system_clock::time_point now) {
@@ -103,18 +123,14 @@ std::string table_of(const Json& status, std::chrono::system_clock::time_point n
   const std::chrono::duration<double> age =
       now.time_since_epoch() - std::chrono::duration<double>(number(status, "time"));
   if (age > old)
-    table += fmt::format("rank 0 has written nothing for {:.0f} s: its process may be stopped\n",
-                         age.count());
+    table += fmt::format("rank 0 has written nothing for {:.0f} s: its process {}\n", age.count(),
+                         runs_here(status) ? "may be stopped" : "may have ended");
   return table + status.at("verdict").get<std::string>() + "\n";
 }
 
 }  // namespace
 
 std::string find_status_file(const std::string& job) {
-  const std::filesystem::path directory = kolo::internal::status_directory();
-  const auto file_of = [&](const std::string& name) {
-    return (directory / (name + ".json")).string();
-  };
   if (!job.empty())
     return job.find_first_not_of("0123456789") == std::string::npos ? file_of(job) : job;
   if (const char* path = std::getenv("KOLO_STATUS_FILE"); path != nullptr && *path != '\0')
@@ -139,20 +155,23 @@ std::string status_as_table(const std::string& text, std::chrono::system_clock::
 int top(const TopOptions& options) {
   const std::string path = find_status_file(options.job);
   const bool screen = ::isatty(STDOUT_FILENO) != 0 && !options.once && !options.json;
-  for (bool first = true;; first = false) {
+  // In an elastic job one session follows another, until the kolorun ends that is named.
+  const std::string launcher = std::filesystem::path(path).stem();
+  const auto may_come = [&] { return path == file_of(launcher) && runs(launcher); };
+  for (bool any = false;;) {
     const std::optional<std::string> text = read(path);
-    if (!text && first) throw StatusError(fmt::format("{}: no such file", path));
-    if (!text) {
-      fmt::print("the session has ended\n");
-      return EXIT_SUCCESS;
-    }
-    if (!text->empty()) {  // else rank 0 has just created it
+    if (text) {
+      any = true;
       if (screen) fmt::print("\x1b[H\x1b[2J");
       fmt::print("{}",
                  options.json ? *text : status_as_table(*text, std::chrono::system_clock::now()));
       std::fflush(stdout);
-      if (options.once) return EXIT_SUCCESS;
+    } else if (options.once || !may_come()) {
+      if (!any) throw StatusError(fmt::format("{}: no such file", path));
+      fmt::print("the {} has ended\n", path == file_of(launcher) ? "job" : "session");
+      return EXIT_SUCCESS;
     }
+    if (options.once || std::ferror(stdout) != 0) return EXIT_SUCCESS;
     std::this_thread::sleep_for(interval);
   }
 }

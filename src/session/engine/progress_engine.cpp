@@ -143,7 +143,7 @@ void ProgressEngine::check() {
 
 bool ProgressEngine::submit() {
   queue_.take(taken_);
-  if (!taken_.empty()) recorder_.resumed(presence_.resumed());
+  if (!taken_.empty()) recorder_.waited(presence_.waited(clock_.real()));
   for (detail::Operation*& taken : taken_) {
     if (!taken->begun_again() || !recorder_.submitted_again(taken->tag(), clock_.real()))
       taken->tag() = recorder_.submitted(subject_of(*taken), clock_.real(), taken->tag());
