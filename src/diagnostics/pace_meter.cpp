@@ -22,16 +22,16 @@ constexpr std::size_t longest_name = 200;
 void PaceMeter::consider(std::uint32_t name, TimePoint now) {
   const std::uint64_t steps = parts_[anchor_].submissions;
   if (name != anchor_) {
-    if (steps == 0) begin(name, now);
+    if (steps == 0) begin(name, few, now);
     return;
   }
-  if (!is_whole_) return begin(name, now);
+  if (!is_whole_) return begin(name, many, now);
   const std::chrono::nanoseconds length = now - began_;
   if (length < shortest_window || (steps < fewest_steps && length < longest_window)) return;
   // A name that is submitted several times per step, or not in each step, would not count steps.
   const std::uint32_t usual = usual_name();
   if (parts_[usual].submissions != steps) {
-    begin(usual, now);
+    begin(usual, many, now);
     is_whole_ = false;
     return;
   }
@@ -40,7 +40,7 @@ void PaceMeter::consider(std::uint32_t name, TimePoint now) {
   for (const std::uint32_t id : touched_) window.parts.push_back(parts_[id]);
   ended_ = std::move(window);
   steps_ += steps;
-  begin(name, now);
+  begin(name, many, now);
 }
 
 /// A name with the median of the submissions. The anchor, if it has that many.
@@ -54,10 +54,11 @@ std::uint32_t PaceMeter::usual_name() const {
   return parts_[*middle].submissions == parts_[anchor_].submissions ? anchor_ : *middle;
 }
 
-void PaceMeter::begin(std::uint32_t anchor, TimePoint now) {
+void PaceMeter::begin(std::uint32_t anchor, std::uint64_t patience, TimePoint now) {
   for (const std::uint32_t id : touched_) parts_[id] = {};
   touched_.clear();
   anchor_ = anchor;
+  patience_ = patience;
   has_begun_ = is_whole_ = true;
   began_ = now;
   bytes_ = 0;

@@ -34,8 +34,8 @@ class PaceMeter {
     bytes_ += bytes;
     last_ = now;
     waited_ = waited;
-    if (counts && (name == anchor_ || part.submissions >= strange_anchor)) consider(name, now);
-    if (counts && !has_begun_) begin(name, now);
+    if (counts && (name == anchor_ || part.submissions >= patience_)) consider(name, now);
+    if (counts && !has_begun_) begin(name, few, now);
   }
 
   /// The last window that has ended since the last call, and was not taken. Fills in neither ranks
@@ -56,17 +56,20 @@ class PaceMeter {
     std::vector<Part> parts{};  // of these names
   };
 
-  /// An anchor that is not submitted while another name is submitted this often was used only for a
-  /// while.
-  static constexpr std::uint64_t strange_anchor = 3;
+  // If another name is submitted this often in the first step of a window, the anchor was used only
+  // for a while. One that has counted steps before, with names that are used several times per
+  // step, is trusted for longer.
+  static constexpr std::uint64_t few = 3;
+  static constexpr std::uint64_t many = 50;
 
   void consider(std::uint32_t name, TimePoint now);
   [[nodiscard]] std::uint32_t usual_name() const;
-  void begin(std::uint32_t anchor, TimePoint now);
+  void begin(std::uint32_t anchor, std::uint64_t patience, TimePoint now);
 
   std::vector<Part> parts_{};  // by the number of the name
   std::vector<std::uint32_t> touched_{};
   std::uint32_t anchor_ = no_name;
+  std::uint64_t patience_ = few;
   bool has_begun_ = false;
   bool is_whole_ = false;  // the window has begun with the anchor
   TimePoint began_{};
