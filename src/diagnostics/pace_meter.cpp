@@ -21,10 +21,8 @@ constexpr std::size_t longest_name = 200;
 /// Ends the window if it is long enough.
 void PaceMeter::consider(std::uint32_t name, TimePoint now) {
   const std::uint64_t steps = parts_[anchor_].submissions;
-  if (name != anchor_) {
-    if (steps == 0) begin(name, few, now);
-    return;
-  }
+  if (name != anchor_) return begin(name, few, now);
+  ++anchors_;
   if (!is_whole_) return begin(name, many, now);
   const std::chrono::nanoseconds length = now - began_;
   if (length < shortest_window || (steps < fewest_steps && length < longest_window)) return;
@@ -58,6 +56,7 @@ void PaceMeter::begin(std::uint32_t anchor, std::uint64_t patience, TimePoint no
   for (const std::uint32_t id : touched_) parts_[id] = {};
   touched_.clear();
   anchor_ = anchor;
+  ++anchors_;
   patience_ = patience;
   has_begun_ = is_whole_ = true;
   began_ = now;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/pace.hpp"
@@ -31,10 +32,12 @@ class PaceMeter {
       part.before += computed;
     if (part.submissions++ == 0) touched_.push_back(name);
     part.counts = counts;
+    if (std::exchange(part.anchors, anchors_) != anchors_) part.since_anchor = 0;
+    ++part.since_anchor;
     bytes_ += bytes;
     last_ = now;
     waited_ = waited;
-    if (counts && (name == anchor_ || part.submissions >= patience_)) consider(name, now);
+    if (counts && (name == anchor_ || part.since_anchor >= patience_)) consider(name, now);
     if (counts && !has_begun_) begin(name, few, now);
   }
 
@@ -46,6 +49,8 @@ class PaceMeter {
   struct Part {
     std::chrono::nanoseconds before{};
     std::uint64_t submissions = 0;
+    std::uint64_t anchors = 0;       // the submissions of the anchor before the last of this name
+    std::uint64_t since_anchor = 0;  // submissions since then
     bool counts = false;
   };
   struct Window {
@@ -56,9 +61,9 @@ class PaceMeter {
     std::vector<Part> parts{};  // of these names
   };
 
-  // If another name is submitted this often in the first step of a window, the anchor was used only
-  // for a while. One that has counted steps before, with names that are used several times per
-  // step, is trusted for longer.
+  // If another name is submitted this often without the anchor, the anchor was used only for a
+  // while. One that has counted steps, perhaps with names that are used several times per step, is
+  // trusted for longer.
   static constexpr std::uint64_t few = 3;
   static constexpr std::uint64_t many = 50;
 
@@ -70,6 +75,7 @@ class PaceMeter {
   std::vector<std::uint32_t> touched_{};
   std::uint32_t anchor_ = no_name;
   std::uint64_t patience_ = few;
+  std::uint64_t anchors_ = 1;  // submissions of anchors so far
   bool has_begun_ = false;
   bool is_whole_ = false;  // the window has begun with the anchor
   TimePoint began_{};

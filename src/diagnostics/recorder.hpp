@@ -32,6 +32,7 @@ struct Subject {
   std::int64_t set = 0;
   std::int64_t bytes = 0;
   const Descriptor& descriptor;
+  bool counts_steps = true;  // it is not an operation of Kolo's own, or without a name
 };
 
 /// Only the driver may call it, except `statistics`, which any thread may call. If only the flight
@@ -135,7 +136,7 @@ class Recorder : public PhaseObserver {
     std::uint64_t before = 0;  // nanoseconds of phases before the start
   };
 
-  void begin_operation(Tag& tag, bool named, TimePoint now);
+  void begin_operation(Tag& tag, bool named, bool counts_steps, TimePoint now);
   [[nodiscard]] Event event_of(EventKind kind, const Tag& tag, TimePoint now) const;
   void end_operation(EventKind kind, const Tag& tag, std::uint64_t batch, const BatchTimes& times);
   Open* find(std::uint64_t batch);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +23,16 @@ namespace {
 // The end of a session must not wait longer for a file system that does not respond.
 constexpr std::chrono::seconds patience{2};
 
+/// True for the status of an earlier job, which was killed, and for an empty file.
+bool is_status(const std::string& path) {
+  std::ifstream file(path);
+  std::string begin(32, ' ');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  return begin.empty() || begin.starts_with("{\"kolo_status\"") ||
+         begin.starts_with("# HELP kolo_");
+}
+
 }  // namespace
 
 void StatusFile::require_writable(const std::string& path) {
@@ -31,6 +42,9 @@ void StatusFile::require_writable(const std::string& path) {
   if (type != std::filesystem::file_type::not_found &&
       type != std::filesystem::file_type::regular && type != std::filesystem::file_type::none)
     throw InvalidArgument(fmt::format("status_file={}: is not a regular file", path));
+  if (type == std::filesystem::file_type::regular && !is_status(path))
+    throw InvalidArgument(fmt::format(
+        "status_file={}: is another file, which would be replaced; name a file of its own", path));
   if (!replace_file(path, ""))
     throw InvalidArgument(
         fmt::format("status_file={}: cannot be written: {}", path, error_text(errno)));

@@ -16,7 +16,7 @@ namespace kolo::internal::diagnostics {
 class StatusFile {
  public:
   /// Throws InvalidArgument, with the system's reason, if the file cannot be written, or is there
-  /// and is not a regular file. Leaves no file. An empty path is not checked.
+  /// and is not that of an earlier job. Leaves no file. An empty path is not checked.
   static void require_writable(const std::string& path);
 
   /// Throws BackendError if no thread can be started.

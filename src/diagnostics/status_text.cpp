@@ -47,7 +47,7 @@ std::string label(std::string_view text) {
 std::string before_in_words(const Straggler& straggler) {
   if (!straggler.tensor) return ", before many operations";
   if (straggler.tensor->empty()) return " before operations without a name";
-  return fmt::format(" before \"{}\"", *straggler.tensor);
+  return " before " + json_string(*straggler.tensor);  // escapes what a terminal would obey
 }
 
 /// The metrics of all ranks, one by one: the format wants the samples of a metric together.
@@ -85,7 +85,7 @@ class Metrics {
 
 std::string to_string(const Straggler& straggler) {
   return fmt::format(
-      "rank {} is late by {:.1f} ms in each step of {:.1f} ms, since step {}: it computes longer "
+      "rank {} is late by {:.1f} ms per step of {:.1f} ms, since step {}: it computes longer "
       "than the others{}",
       straggler.rank, milliseconds(straggler.late), milliseconds(straggler.step),
       straggler.since_step, before_in_words(straggler));

@@ -150,6 +150,18 @@ TEST_F(PaceMeterTest, ANameThatIsUsedOnlyAtTheStartCountsNoSteps) {
   EXPECT_EQ(report->ranks.at(0).step, 100ms);
 }
 
+// Barriers at the start, and the names of a phase that is over.
+TEST_F(PaceMeterTest, NamesThatAreNotUsedAnyMoreCountNoSteps) {
+  for (const int uses : {2, 3, 4, 5, 100}) {
+    for (int use = 0; use < uses; ++use) compute(100ms, "of " + std::to_string(uses));
+    static_cast<void>(take());
+    for (int step = 0; step < 60; ++step) compute(70ms, "a");
+    const std::optional<PaceReport> report = take();
+    ASSERT_TRUE(report) << uses;
+    EXPECT_EQ(report->ranks.at(0).step, 70ms) << uses;
+  }
+}
+
 TEST_F(PaceMeterTest, OnlyOperationsThatAreWorthItAreListed) {
   compute(0ms, "a");
   for (int step = 0; step < 5; ++step) {

@@ -77,10 +77,9 @@ TEST(StatusText, MetricsAreInPrometheusFormat) {
 }
 
 TEST(StatusText, AStragglerIsNamedWithItsOperation) {
-  EXPECT_EQ(
-      to_string(Straggler{2, 20100us, 121ms, "layer3.weight", 1200}),
-      "rank 2 is late by 20.1 ms in each step of 121.0 ms, since step 1200: it computes longer "
-      "than the others before \"layer3.weight\"");
+  EXPECT_EQ(to_string(Straggler{2, 20100us, 121ms, "layer3.weight", 1200}),
+            "rank 2 is late by 20.1 ms per step of 121.0 ms, since step 1200: it computes longer "
+            "than the others before \"layer3.weight\"");
   EXPECT_THAT(to_string(Straggler{2, 20100us, 121ms, "", 1200}),
               testing::EndsWith("than the others before operations without a name"));
   EXPECT_THAT(to_string(Straggler{2, 20100us, 121ms, std::nullopt, 1200}),
@@ -122,6 +121,26 @@ TEST_F(StatusFileTest, APathThatCannotBeWrittenIsRefused) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("status_file="), HasSubstr("No such file")));
   }
+}
+
+TEST_F(StatusFileTest, OtherFilesAreLeftAlone) {
+  const auto put = [&](const std::string& text) { std::ofstream(path_) << text; };
+  put("precious");
+  EXPECT_THROW(StatusFile::require_writable(path_), InvalidArgument);
+  EXPECT_EQ(content(), "precious");
+  for (const std::string& text : {to_json({}), to_metrics(some_job()), std::string()}) {
+    put(text);
+    EXPECT_NO_THROW(StatusFile::require_writable(path_)) << text;
+  }
+}
+
+TEST_F(StatusFileTest, NoLinkIsFollowed) {
+  const std::string other = directory_ / "other";
+  std::ofstream(other) << "precious";
+  std::filesystem::create_symlink(other, path_ + ".part");
+  StatusFile::require_writable(path_);
+  std::ifstream file(other);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "precious");
 }
 
 // A pipe without a reader would hold up the start of the session.

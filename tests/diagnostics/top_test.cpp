@@ -53,8 +53,16 @@ TEST(Top, SaysThatAStatusIsOld) {
       HasSubstr("rank 0 has written nothing for 12 s"));
 }
 
+TEST(Top, PrintsNothingThatATerminalObeys) {
+  JobPace job = some_job();
+  job.ranks[0].host = "\x1b[31m\n";
+  EXPECT_THAT(status_as_table(kolo::internal::diagnostics::to_json(job), system_clock::now()),
+              AllOf(HasSubstr("?[31m?"), Not(HasSubstr("\x1b"))));
+}
+
 TEST(Top, RefusesOtherTexts) {
-  for (const char* text : {"", "{}", "[]", "kolo_steps_total 7\n", "{\"ranks\":[{}]}"})
+  for (const char* text :
+       {"", "{}", "[]", "kolo_steps_total 7\n", "{\"ranks\":[{}]}", "{\"kolo_status\":99}"})
     EXPECT_THROW((void)status_as_table(text, system_clock::now()), StatusError) << text;
 }
 

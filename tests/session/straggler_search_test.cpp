@@ -102,6 +102,15 @@ TEST_F(StragglerSearchTest, OnlyRanksWithSimilarStepsAreCompared) {
   EXPECT_EQ(found->late, 5ms);
 }
 
+TEST_F(StragglerSearchTest, OfTwoLateRanksTheOperationIsKnown) {
+  all_.operations = {{.name = "a", .longest = 20ms, .slowest = 3, .sum = 40ms}};
+  std::optional<Straggler> found;
+  for (int i = 0; i < 3; ++i) found = window({50ms, 50ms, 71ms, 70ms});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_EQ(found->tensor, "a");
+}
+
 TEST_F(StragglerSearchTest, NoOperationIsNamedThatExplainsLittle) {
   all_.operations = {{.name = "a", .longest = 4ms, .slowest = 2, .sum = 4ms}};
   std::optional<Straggler> found;

@@ -70,20 +70,29 @@ std::string file_of(const std::string& process) {
   return kolo::internal::status_directory() + "/" + process + ".json";
 }
 
+/// Without what a terminal would obey.
+std::string text_of(const Json& json, const char* name) {
+  std::string text = json.at(name).get<std::string>();
+  for (char& letter : text)
+    if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) letter = '?';
+  return text;
+}
+
 double number(const Json& json, const char* name) { return json.at(name).get<double>(); }
 
 std::string row_of(const Json& rank) {
+  std::string row = fmt::format("{:>5}  {:<12}", rank.at("rank").get<int>(), text_of(rank, "host"));
   const double step = number(rank, "step_ms");
-  if (rank.at("steps").get<std::uint64_t>() == 0)
-    return fmt::format("{:>5}  {:<12}  {:>8}  {:>8}  {:>12}  {:>10}  {:>8}  {}\n",
-                       rank.at("rank").get<int>(), rank.at("host").get<std::string>(), "-", "-",
-                       "-", "-", "-", rank.at("waits_for").get<std::string>());
-  return fmt::format("{:>5}  {:<12}  {:>8}  {:>8.2f}  {:>12.1f}  {:>10.1f}  {:>8.1f}  {}\n",
-                     rank.at("rank").get<int>(), rank.at("host").get<std::string>(),
-                     rank.at("steps").get<std::uint64_t>(), step > 0.0 ? 1e3 / step : 0.0,
-                     number(rank, "computing_ms"), number(rank, "waiting_ms"),
-                     number(rank, "bytes_per_second") / (1 << 20),
-                     rank.at("waits_for").get<std::string>());
+  if (rank.at("steps").get<std::uint64_t>() == 0 || step <= 0.0) {
+    row += fmt::format("  {:>8}  {:>8}  {:>12}  {:>10}  {:>8}", "-", "-", "-", "-", "-");
+  } else {
+    row +=
+        fmt::format("  {:>8}  {:>8.2f}  {:>12.1f}  {:>10.1f}  {:>8.1f}",
+                    rank.at("steps").get<std::uint64_t>(), 1e3 / step, number(rank, "computing_ms"),
+                    number(rank, "waiting_ms"), number(rank, "bytes_per_second") / (1 << 20));
+  }
+  const std::string waits_for = text_of(rank, "waits_for");
+  return row + (waits_for.empty() ? "" : "  " + waits_for) + "\n";
 }
 
 /// How much longer the slowest rank computes than the mean.
@@ -112,20 +121,33 @@ bool runs_here(const Json& status) {
          runs(status.at("process").get<pid_t>());
 }
 
+double age_of(const Json& status, std::chrono::system_clock::time_point now) {
+  return std::chrono::duration<double>(now.time_since_epoch()).count() - number(status, "time");
+}
+bool is_old(const Json& status, std::chrono::system_clock::time_point now) {
+  return age_of(status, now) > std::chrono::duration<double>(old).count();
+}
+
 std::string table_of(const Json& status, std::chrono::system_clock::time_point now) {
+  if (status.at("kolo_status").get<int>() != 1)
+    throw StatusError("a status of another version of Kolo");
   const Json& ranks = status.at("ranks");
-  std::string table =
-      fmt::format("session {}, {} of {} ranks{}\n", status.at("session").get<std::string>(),
-                  ranks.size(), status.at("size").get<int>(), imbalance_of(ranks));
+  std::string table = fmt::format("session {}, {} of {} ranks{}\n", text_of(status, "session"),
+                                  ranks.size(), status.at("size").get<int>(), imbalance_of(ranks));
   table += fmt::format("{:>5}  {:<12}  {:>8}  {:>8}  {:>12}  {:>10}  {:>8}  {}\n", "rank", "host",
                        "step", "steps/s", "computing ms", "waiting ms", "MiB/s", "waits for");
   for (const Json& rank : ranks) table += row_of(rank);
-  const std::chrono::duration<double> age =
-      now.time_since_epoch() - std::chrono::duration<double>(number(status, "time"));
-  if (age > old)
-    table += fmt::format("rank 0 has written nothing for {:.0f} s: its process {}\n", age.count(),
-                         runs_here(status) ? "may be stopped" : "may have ended");
-  return table + status.at("verdict").get<std::string>() + "\n";
+  const double age = age_of(status, now);
+  if (is_old(status, now))
+    table += fmt::format("rank 0 has written nothing for {:.0f} s: its process {}\n", age,
+                         runs_here(status) ? "may be stopped" : "has ended");
+  return table + text_of(status, "verdict") + "\n";
+}
+
+/// Whether the job was killed, so that nobody has removed its status.
+bool is_left_behind(const std::string& text) {
+  const Json status = Json::parse(text);
+  return is_old(status, std::chrono::system_clock::now()) && !runs_here(status);
 }
 
 }  // namespace
@@ -171,7 +193,8 @@ int top(const TopOptions& options) {
       fmt::print("the {} has ended\n", path == file_of(launcher) ? "job" : "session");
       return EXIT_SUCCESS;
     }
-    if (options.once || std::ferror(stdout) != 0) return EXIT_SUCCESS;
+    if (options.once || std::ferror(stdout) != 0 || (text && is_left_behind(*text)))
+      return EXIT_SUCCESS;
     std::this_thread::sleep_for(interval);
   }
 }

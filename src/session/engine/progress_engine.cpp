@@ -21,6 +21,7 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
   const Key& key = operation.key();
   diagnostics::Subject subject{
       .name = key.name, .number = key.number, .set = key.set, .descriptor = operation.descriptor()};
+  subject.counts_steps = !key.reserved();
   if (key.reserved())
     subject.name = key.number == join_number ? "(join)" : "(change of process sets)";
   for (const backend::BatchTensor& member : operation.members())

@@ -89,6 +89,10 @@ void PaceMonitor::check(const std::function<std::string()>& wait_in_words) {
     its.host = std::move(own.host);
     for (OperationPace& pace : window->operations) pace.slowest = its.rank;
     own_ = *std::move(window);
+    between_ = clock_.now() - std::exchange(renewed_at_, clock_.now());
+  } else if (own.steps > 0 && clock_.now() - renewed_at_ > old + 3 * between_) {
+    own.steps = 0;  // what was true of other work says nothing about this
+    own_.operations.clear();
   }
   own_.ranks.front().waits_for = wait_in_words().substr(0, longest_text);
   reported_at_ = clock_.now();

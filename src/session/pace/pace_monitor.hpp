@@ -2,6 +2,7 @@
 // Collects the paces of all ranks, warns of stragglers and publishes the status of the job.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -55,7 +56,9 @@ class PaceMonitor {
     PaceReport report{};
     TimePoint at{};
   };
-  std::map<int, Received> below_{};  // by child
+  std::map<int, Received> below_{};     // by child
+  TimePoint renewed_at_{};              // the end of the last window, as seen by a check
+  std::chrono::nanoseconds between_{};  // two windows
   TimePoint reported_at_{};
   StragglerSearch search_;
   std::map<int, TimePoint> stragglers_{};            // when each rank was last one

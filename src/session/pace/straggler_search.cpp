@@ -54,14 +54,15 @@ Candidate find_latest(std::vector<RankPace> known) {
 }
 
 /// The operation before which the rank is late; none if no operation accounts for a good part of
-/// it.
+/// it. If several ranks are late before it, only the latest is known by its number.
 std::optional<std::string> slow_operation_of(const Candidate& slow, const PaceReport& all) {
-  nanoseconds most = slow.late / 4;
+  std::pair most(false, nanoseconds(0));  // whether the rank is known to be late, and by how much
   std::optional<std::string> name;
   for (const OperationPace& pace : all.operations) {
     const nanoseconds late = pace.longest - (pace.sum - pace.longest) / slow.others;
-    if (pace.slowest != slow.pace.rank || late < most) continue;
-    most = late;
+    const std::pair its(pace.slowest == slow.pace.rank, late);
+    if (late < slow.late / (its.first ? 4 : 2) || its < most) continue;
+    most = its;
     name = pace.name;
   }
   return name;
