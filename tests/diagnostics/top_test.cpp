@@ -11,8 +11,8 @@
 #include <fstream>
 #include <string>
 
-#include "base/status_directory.hpp"
 #include "diagnostics/status_text.hpp"
+#include "status_directory.hpp"
 
 namespace diagnose {
 namespace {

@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/status_directory.hpp"
+#include "status_directory.hpp"
 
 namespace diagnose {
 namespace {

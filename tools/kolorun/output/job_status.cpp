@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/status_directory.hpp"
+#include "diagnose/status_directory.hpp"
 
 namespace kolorun {
 namespace {
