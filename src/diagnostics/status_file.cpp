@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/blocked_signals.hpp"
-#include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/process_limits.hpp"
 #include "diagnostics/replace_file.hpp"
 #include "kolo/error.hpp"
 

@@ -17,7 +17,7 @@ namespace kolo {
 struct BatchSharesOptions {
   std::int64_t global_batch = 0;  ///< Examples of all ranks in a step; at most 2^30.
   std::int64_t min_share = 1;     ///< At least 1, because a rank without examples has no speed.
-  std::int64_t max_share = 0;     ///< The most that a rank's memory holds; 0: no limit.
+  std::int64_t max_share = 0;     ///< Limit of every share, for the smallest memory; 0: none.
   double max_change = 2.0;  ///< A share grows or shrinks at most by this factor in one `agree`, or
                             ///< by one example. Greater than 1.
   double min_gain = 0.05;   ///< Shares change only if the best ones shorten the slowest rank's time
@@ -36,8 +36,8 @@ struct BatchSharesOptions {
 ///     ...
 ///     if (shares.agree()) ...     // at the end of an epoch: the next batches have other sizes
 ///
-/// Multiply the mean loss of a rank's examples by `weight()`, or in the last step of an epoch by
-/// `DistributedSampler::weight`. The average of the ranks' gradients (ReduceOp::average) is then
+/// Multiply the mean loss of a rank's examples by `DistributedSampler::weight(shares.all())` in each
+/// step; without a sampler by `weight()`, which is that of whole steps. The average of the ranks' gradients (ReduceOp::average) is then
 /// the gradient of the mean over the global batch, as in a single process, except for rounding. A
 /// custom optimizer's gradients must be zero on a rank without examples; with LibTorch, that rank
 /// calls the optimizer's `step` without a backward pass.

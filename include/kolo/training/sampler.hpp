@@ -86,7 +86,7 @@ class DistributedSampler {
   /// are averaged, they are then those of the mean over the examples of all ranks. 0 for a rank
   /// that gets none.
   [[nodiscard]] KOLO_EXPORT double weight(std::span<const std::int64_t> shares) const;
-  /// Records one step.
+  /// Records one step. `shares` are those of that step: call it before `BatchShares::agree`.
   KOLO_EXPORT void advance(std::span<const std::int64_t> shares);
 
   /// Moves to the start of an epoch.
