@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "output/job_status.hpp"
+#include "job_status.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
