@@ -59,7 +59,7 @@ struct Options {
   Joining joining{};
   std::vector<std::string> command{};
   std::vector<std::string> warnings{};  // about options that contradict each other
-  std::string answer{};                 // if not empty, printed instead of running: help, or the version
+  std::string answer{};  // if not empty, printed instead of running: help, or the version
 };
 
 /// Parses `arguments`, without the name of the program. `secret`: the secret of an agent that a
