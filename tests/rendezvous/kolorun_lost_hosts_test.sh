@@ -55,4 +55,27 @@ loses "ranks that notice before" localhost:2,second:2 "rank 2, rank 3" "$silent"
 loses "the host of rank 0" second:2,localhost:2 "rank 0, rank 1" "$silent" cut_cable
 grep -qxF 'kolorun: ranks 2-3 waited in barrier' <(sed 's/ #[0-9]*$//' log) ||
   fail "the host of rank 0: nothing says what the others waited for: $(cat log)"
+
+# One kolorun on each host: that of the second one says that the host of rank 0 is lost, after all
+# that its ranks say. The first one, if it lives, says the same of the second.
+(umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
+two=(-np 4 --rendezvous 10.213.78.1:4711 --slots 2 --secret-file secret --network-interface wire "${options[@]}")
+kills_first() { for pid in $(ip netns pids "$first"); do
+  [[ $(cat "/proc/$pid/comm") != kolorun ]] || kill -KILL "$pid"
+done; }
+for way in kills_first cut_cable; do
+  starts first.log "${on_first[@]}" "$kolorun" "${two[@]}" "$session_program"
+  one=$!
+  starts second.log "${on_second[@]}" "$kolorun" "${two[@]}" "$session_program"
+  other=$!
+  meets "$way" first.log '^rank 0 has begun' && meets "$way" second.log '^rank 3 has begun' || break
+  "$way"
+  ends "$way" "$other" 1 second.log
+  tail -n 1 second.log | grep -qE "^kolorun: the job has failed: the rendezvous server at 10.213.78.1:4711 (is gone|sent nothing).*: the host of rank 0 is lost, or this host is cut off\$" ||
+    fail "$way: $(cat second.log)"
+done
+ends "the first kolorun" "$one" 1 first.log
+mend_cable
+tail -n 1 first.log | grep -qE "^kolorun: the job has failed: $silent; with it: rank 2, rank 3\$" ||
+  fail "the first kolorun: $(cat first.log)"
 conclude "kolorun and lost hosts"
