@@ -340,19 +340,20 @@ TEST_F(CrashLoopTest, AnotherHostMayHelp) {
 }
 
 TEST_F(ServerTest, ACrashLoopDoesNotEndASession) {
-  begin(true);
+  server_.emplace(options_of(true), [] { return std::uint64_t{4}; });
+  add_agent(1, "a", 11, 2);
   add_process(3, 1);
   add_process(4, 2);
   server_->on_close(4, "it is killed", now_);
-  server_->on_message(2, Exited{.process = 2, .status = 9}, now_);
+  server_->on_message(1, Exited{.process = 2, .status = 9}, now_);
   server_->on_message(3, Join{.generation = 1}, now_);
   ASSERT_EQ(server_->generation(), 2U);
+  static_cast<void>(server_->take());
   for (ProcessId process = 3; process < 20; ++process) {
     now_ += 2000s;  // longer than any cooldown
     server_->on_message(1, Keepalive{}, now_);
-    server_->on_message(2, Keepalive{}, now_);
-    server_->on_time(now_);
-    server_->on_message(2, Exited{.process = process, .status = 9}, now_);
+    EXPECT_THAT(receivers_of<Start>(server_->take()), ElementsAre(1));
+    server_->on_message(1, Exited{.process = process, .status = 9}, now_);
   }
   EXPECT_FALSE(server_->finished());
 }
