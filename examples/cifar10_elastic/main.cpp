@@ -100,16 +100,15 @@ class Trainer {
       fmt::print("{} ranks train from epoch {}, image {}\n", kolo::size(), sampler_.epoch() + 1,
                  sampler_.consumed());
     std::fflush(stdout);
-    while (sampler_.epoch() < options_.epochs) {
+    while (sampler_.epoch() < options_.epochs && !stops_) {
       train_rest_of_epoch();
-      if (stops_) return;
+      if (sampler_.steps_left(1) > 0) return;  // stopped within the epoch
       report();
       sampler_.begin_epoch(sampler_.epoch() + 1);
       score_.reset();
       state_.commit();  // KOLO
       save_progress();
     }
-    if (checkpoints_) checkpoints_->wait();  // there is no next save
   }
 
   // KOLO: commits are in memory. If all ranks are lost, a new job begins with the last checkpoint.
@@ -119,6 +118,7 @@ class Trainer {
       kolo::load_state(optimizer_, found->part("optimizer"));
       sampler_.load_state(found->part("sampler"));
       step_ = found->step;
+      kolo::set_learning_rate(optimizer_, options_.learning_rate * kolo::size());
       if (kolo::rank() == 0) fmt::print("loaded the checkpoint of step {}\n", step_);
     }
     state_.commit();  // number 2: the next session does not load again
@@ -130,6 +130,7 @@ class Trainer {
     checkpoints_->save_async(step_, {{"network", kolo::state_view(*network_)},
                                      {"optimizer", kolo::state_view(optimizer_)},
                                      {"sampler", sampler_.state()}});
+    if (stops_ || sampler_.epoch() >= options_.epochs) checkpoints_->wait();  // the last one
   }
 
   void train_rest_of_epoch() {
@@ -144,11 +145,7 @@ class Trainer {
       ++step_;
       // KOLO: all ranks stop after the same step, for example if a scheduler takes the nodes away.
       stops_ = checkpoints_ && kolo::stop_requested();
-      if (stops_) {
-        save_progress();
-        checkpoints_->wait();
-        return;
-      }
+      if (stops_ && step + 1 < steps) return save_progress();
       if ((step + 1) % options_.commit_every == 0 && step + 1 < steps) state_.commit();  // KOLO
     }
   }

@@ -4,17 +4,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace kolo::internal {
 
-/// A rank's steps in a recent window of time. A step is the time between two submissions of an
-/// operation of one name; if the names differ in this, the median counts.
+/// A rank's steps in a recent window of time. A step is the time between two submissions of one
+/// name; if some names are used more often or less, the median of all names counts.
 struct RankPace {
   int rank = -1;
   std::string host{};
-  std::uint64_t steps = 0;          // since the session began; 0: not known yet
+  std::uint64_t steps = 0;          // so far; 0: none is known
   std::chrono::nanoseconds step{};  // the mean time of a step
   std::chrono::nanoseconds
       computing{};                     // of it, the time in which the program did not wait in Kolo
@@ -46,7 +47,8 @@ struct Straggler {
   int rank = -1;
   std::chrono::nanoseconds late{};  // per step, behind the mean of the others
   std::chrono::nanoseconds step{};
-  std::string tensor{};  // the operation before which it is late; "": one without a name
+  // The operation before which it is late; "": operations without a name; none: no particular one.
+  std::optional<std::string> tensor{};
   std::uint64_t since_step = 0;
 };
 

@@ -101,17 +101,17 @@ Tag Recorder::submitted(const Subject& subject, TimePoint now, const Tag& previo
                    : names_.find(subject.name, static_cast<std::uint32_t>(subject.set),
                                  counters_.submitted.get() + 1);
   tag.losses = names_.losses();
-  begin_operation(tag, !subject.name.empty(), now);
+  begin_operation(tag, !subject.name.empty(), subject.counts_steps, now);
   return tag;
 }
 
 bool Recorder::submitted_again(Tag& tag, TimePoint now) {
   if (tag.name == no_name || tag.losses != names_.losses()) return false;
-  begin_operation(tag, /*named=*/true, now);
+  begin_operation(tag, /*named=*/true, /*counts_steps=*/true, now);
   return true;
 }
 
-void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
+void Recorder::begin_operation(Tag& tag, bool named, bool counts_steps, TimePoint now) {
   counters_.submitted.add();
   tag.submitted = now;
   // Compared first, to avoid the store: `event_of` may load `name` and `round` as one word, and a
@@ -123,7 +123,7 @@ void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
   if (named) tag.count = entry.submitted;
   entry.submitted = tag.count + 1;
   ++entry.pending;
-  pace_.submitted(tag.name, named, tag.bytes, now);
+  pace_.submitted(tag.name, named && counts_steps, tag.bytes, now, waited_);
   if (timeline()) tracks_.begin_operation(tag, entry, named);
   record_.add(event_of(EventKind::submitted, tag, now));
 }

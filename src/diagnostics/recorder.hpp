@@ -32,6 +32,7 @@ struct Subject {
   std::int64_t set = 0;
   std::int64_t bytes = 0;
   const Descriptor& descriptor;
+  bool counts_steps = true;  // it is not an operation of Kolo's own, or without a name
 };
 
 /// Only the driver may call it, except `statistics`, which any thread may call. If only the flight
@@ -81,12 +82,10 @@ class Recorder : public PhaseObserver {
     counters_.message_bytes_received.add(bytes);
   }
   void woke() { counters_.wakes.add(); }
-  /// The program has left a wait at this time.
-  void resumed(TimePoint at) { pace_.resumed(at); }
+  /// For how long the program has waited in Kolo so far. Precedes submissions.
+  void waited(std::chrono::nanoseconds time) { waited_ = time; }
   /// As `PaceMeter::take`.
-  [[nodiscard]] std::optional<PaceReport> take_pace(TimePoint now) {
-    return pace_.take(names_, now);
-  }
+  [[nodiscard]] std::optional<PaceReport> take_pace() { return pace_.take(names_); }
   /// Updates the number of plans begun, the number of batches from plans, and whether a plan is
   /// live.
   void plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now);
@@ -137,7 +136,7 @@ class Recorder : public PhaseObserver {
     std::uint64_t before = 0;  // nanoseconds of phases before the start
   };
 
-  void begin_operation(Tag& tag, bool named, TimePoint now);
+  void begin_operation(Tag& tag, bool named, bool counts_steps, TimePoint now);
   [[nodiscard]] Event event_of(EventKind kind, const Tag& tag, TimePoint now) const;
   void end_operation(EventKind kind, const Tag& tag, std::uint64_t batch, const BatchTimes& times);
   Open* find(std::uint64_t batch);
@@ -150,6 +149,7 @@ class Recorder : public PhaseObserver {
   Names names_;
   Counters counters_{};
   PaceMeter pace_{};
+  std::chrono::nanoseconds waited_{};
   std::vector<Open> open_{};
   std::uint32_t round_ = 0;
   bool in_plan_ = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,8 +15,8 @@ namespace kolo::internal::diagnostics {
 /// system must not delay the training. The destructor removes the file.
 class StatusFile {
  public:
-  /// Creates the file. Throws InvalidArgument, with the system's reason, if it cannot be written.
-  /// An empty path is not checked.
+  /// Throws InvalidArgument, with the system's reason, if the file cannot be written, or is there
+  /// and is not that of an earlier job. Leaves no file. An empty path is not checked.
   static void require_writable(const std::string& path);
 
   /// Throws BackendError if no thread can be started.
@@ -28,13 +29,18 @@ class StatusFile {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  void run();
+  /// The thread may outlive the object, if a file system does not respond.
+  struct Shared {
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    std::optional<std::string> next{};
+    bool stopping = false;
+    bool ended = false;
+  };
+  static void run(const std::string& path, Shared& shared);
 
   std::string path_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<std::string> next_{};
-  bool stopping_ = false;
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::thread thread_{};
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <iterator>
 #include <string_view>
 
@@ -23,14 +24,30 @@ std::chrono::nanoseconds waiting(const RankPace& pace) {
   return std::max(pace.step - pace.computing, std::chrono::nanoseconds(0));
 }
 
-/// The text with the characters escaped that Prometheus' format reserves.
+/// The text with the characters escaped that Prometheus' format reserves. Bytes that are not UTF-8
+/// become question marks.
 std::string label(std::string_view text) {
   std::string escaped;
-  for (const char letter : text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = character_at(text, i);
+    const char letter = text[i];
     if (letter == '\\' || letter == '"') escaped += '\\';
-    escaped += letter == '\n' ? ' ' : letter;
+    if (letter == '\n') {
+      escaped += "\\n";
+    } else if (length == 0) {
+      escaped += '?';
+    } else {
+      escaped += text.substr(i, length);
+    }
+    i += std::max<std::size_t>(length, 1);
   }
   return escaped;
+}
+
+std::string before_in_words(const Straggler& straggler) {
+  if (!straggler.tensor) return ", before many operations";
+  if (straggler.tensor->empty()) return " before operations without a name";
+  return " before " + json_string(*straggler.tensor);  // escapes what a terminal would obey
 }
 
 /// The metrics of all ranks, one by one: the format wants the samples of a metric together.
@@ -50,7 +67,7 @@ class Metrics {
     constexpr std::string_view name = "kolo_late_seconds";
     describe(name, "gauge", "Time per step by which a rank is later than the others");
     fmt::format_to(std::back_inserter(text_), "{}{{rank=\"{}\",tensor=\"{}\"}} {}\n", name,
-                   straggler.rank, label(straggler.tensor), seconds(straggler.late));
+                   straggler.rank, label(straggler.tensor.value_or("")), seconds(straggler.late));
   }
   [[nodiscard]] std::string text() const { return fmt::to_string(text_); }
 
@@ -68,12 +85,10 @@ class Metrics {
 
 std::string to_string(const Straggler& straggler) {
   return fmt::format(
-      "rank {} is late by {:.1f} ms in each step of {:.1f} ms, since step {}: it computes longer "
-      "than the others before {}",
+      "rank {} is late by {:.1f} ms per step of {:.1f} ms, since step {}: it computes longer "
+      "than the others{}",
       straggler.rank, milliseconds(straggler.late), milliseconds(straggler.step),
-      straggler.since_step,
-      straggler.tensor.empty() ? "operations without a name"
-                               : fmt::format("\"{}\"", straggler.tensor));
+      straggler.since_step, before_in_words(straggler));
 }
 
 std::string to_json(const JobPace& job) {
@@ -91,7 +106,7 @@ std::string to_json(const JobPace& job) {
     fmt::format_to(std::back_inserter(out),
                    R"({{"rank":{},"late_ms":{:.3f},"step_ms":{:.3f},"tensor":{},"since_step":{}}})",
                    its.rank, milliseconds(its.late), milliseconds(its.step),
-                   json_string(its.tensor), its.since_step);
+                   its.tensor ? json_string(*its.tensor) : "null", its.since_step);
   }
   fmt::format_to(std::back_inserter(out), ",\n\"ranks\":[");
   std::string_view separator = "\n";

@@ -8,7 +8,7 @@
 
 namespace kolo::internal::diagnostics {
 
-/// `"rank 2 is late by 20.0 ms in each step of 120 ms, since step 1200: it computes longer ..."`.
+/// `"rank 2 is late by 20.0 ms per step of 120 ms, since step 1200: it computes longer ..."`.
 [[nodiscard]] std::string to_string(const Straggler& straggler);
 
 /// JSON, as `kolo-diagnose top` reads it.

@@ -17,10 +17,10 @@
 #include <string>
 #include <utility>
 
-#include "base/random.hpp"
 #include "base/session_clock.hpp"
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
+#include "node/random.hpp"
 
 namespace kolo::internal::node {
 namespace {

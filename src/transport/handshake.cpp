@@ -8,8 +8,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include "base/random.hpp"
 #include "kolo/error.hpp"
+#include "node/random.hpp"
 
 namespace kolo::internal::transport {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
@@ -66,20 +67,23 @@ TEST(StatusText, MetricsAreInPrometheusFormat) {
                               "kolo_steps_total{rank=\"0\",host=\"a\"} 7\n"
                               "kolo_steps_total{rank=\"2\",host=\"b\\\"\\\\\"} 6\n"));
   EXPECT_THAT(text, HasSubstr("\nkolo_computing_seconds{rank=\"0\",host=\"a\"} 0.03\n"));
-  EXPECT_THAT(text, HasSubstr("\nkolo_late_seconds{rank=\"0\",tensor=\"w \"} 0.02\n"));
+  EXPECT_THAT(text, HasSubstr("\nkolo_late_seconds{rank=\"0\",tensor=\"w\\n\"} 0.02\n"));
   job.stragglers.clear();
   job.ranks[1].steps = 0;
   EXPECT_THAT(to_metrics(job), Not(HasSubstr("kolo_late_seconds")));
   EXPECT_THAT(to_metrics(job), Not(HasSubstr("rank=\"2\"")));  // not known yet, not 0
+  job.ranks[0].host = "\xff\xc3\xa4";
+  EXPECT_THAT(to_metrics(job), HasSubstr("host=\"?\xc3\xa4\""));
 }
 
 TEST(StatusText, AStragglerIsNamedWithItsOperation) {
-  EXPECT_EQ(
-      to_string(Straggler{2, 20100us, 121ms, "layer3.weight", 1200}),
-      "rank 2 is late by 20.1 ms in each step of 121.0 ms, since step 1200: it computes longer "
-      "than the others before \"layer3.weight\"");
+  EXPECT_EQ(to_string(Straggler{2, 20100us, 121ms, "layer3.weight", 1200}),
+            "rank 2 is late by 20.1 ms per step of 121.0 ms, since step 1200: it computes longer "
+            "than the others before \"layer3.weight\"");
   EXPECT_THAT(to_string(Straggler{2, 20100us, 121ms, "", 1200}),
-              testing::EndsWith("before operations without a name"));
+              testing::EndsWith("than the others before operations without a name"));
+  EXPECT_THAT(to_string(Straggler{2, 20100us, 121ms, std::nullopt, 1200}),
+              testing::EndsWith("than the others, before many operations"));
 }
 
 class StatusFileTest : public testing::Test {
@@ -99,7 +103,7 @@ class StatusFileTest : public testing::Test {
 
 TEST_F(StatusFileTest, HasTheLastTextUntilTheEnd) {
   StatusFile::require_writable(path_);
-  EXPECT_EQ(content(), "");
+  EXPECT_FALSE(std::filesystem::exists(path_));  // a reader would find no status in it
   {
     StatusFile file(path_);
     for (const std::string text : {"one", "two", "three"}) file.write(text);
@@ -117,6 +121,34 @@ TEST_F(StatusFileTest, APathThatCannotBeWrittenIsRefused) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("status_file="), HasSubstr("No such file")));
   }
+}
+
+TEST_F(StatusFileTest, OtherFilesAreLeftAlone) {
+  const auto put = [&](const std::string& text) { std::ofstream(path_) << text; };
+  put("precious");
+  EXPECT_THROW(StatusFile::require_writable(path_), InvalidArgument);
+  EXPECT_EQ(content(), "precious");
+  for (const std::string& text : {to_json({}), to_metrics(some_job()), std::string()}) {
+    put(text);
+    EXPECT_NO_THROW(StatusFile::require_writable(path_)) << text;
+  }
+}
+
+TEST_F(StatusFileTest, NoLinkIsFollowed) {
+  const std::string other = directory_ / "other";
+  std::ofstream(other) << "precious";
+  std::filesystem::create_symlink(other, path_ + ".part");
+  StatusFile::require_writable(path_);
+  std::ifstream file(other);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "precious");
+}
+
+// A pipe without a reader would hold up the start of the session.
+TEST_F(StatusFileTest, WhatIsNoFileIsRefused) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THROW(StatusFile::require_writable(path_), InvalidArgument);
+  EXPECT_THROW(StatusFile::require_writable(directory_), InvalidArgument);
+  EXPECT_THROW(StatusFile::require_writable("/dev/null"), InvalidArgument);
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ awaits() {
   done
   fail "the status never shows $1"
 }
-awaits '^rank 1 is late by [0-9.]+ ms in each step of [0-9.]+ ms, since step [0-9]+: .* before "layer3.weight"$'
-awaits '^ +2 +[^ ]+ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +$'
+awaits '^rank 1 is late by [0-9.]+ ms per step of [0-9.]+ ms, since step [0-9]+: .* before "layer3.weight"$'
+awaits '^ +2 +[^ ]+ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$'
 "$diagnose" top --once --json "$job" | grep -q '"straggler":{"rank":1,' || fail "no JSON"
 
 # A stopped rank: the others wait for it.
@@ -52,7 +52,7 @@ top=$!
 kill -9 "${ranks[0]}"  # the others end, and nobody else removes the status
 wait "$job"
 wait "$top" || fail "top has failed"
-[[ $(tail -1 top.txt) == "the session has ended" ]] || fail "top does not see the end"
+[[ $(tail -1 top.txt) == "the job has ended" ]] || fail "top does not see the end"
 [[ ! -e $directory ]] || fail "the directory of statuses stays"
 "$diagnose" top >none.txt 2>&1
 (($? == 2)) || fail "a job that is over is found"

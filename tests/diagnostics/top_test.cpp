@@ -11,8 +11,8 @@
 #include <fstream>
 #include <string>
 
-#include "base/status_directory.hpp"
 #include "diagnostics/status_text.hpp"
+#include "status_directory.hpp"
 
 namespace diagnose {
 namespace {
@@ -40,7 +40,7 @@ JobPace some_job() {
 TEST(Top, ShowsTheRanksAndTheVerdict) {
   const std::string table =
       status_as_table(kolo::internal::diagnostics::to_json(some_job()), system_clock::now());
-  EXPECT_THAT(table, HasSubstr(", 2 of 3 ranks, the slowest computes 100 % longer"));
+  EXPECT_THAT(table, HasSubstr(", 2 of 3 ranks, the slowest computes 0 % longer"));
   EXPECT_THAT(table, ContainsRegex("\n +0 +a +7 +20[.]00 +30[.]0 +20[.]0 +3[.]0"));
   EXPECT_THAT(table, ContainsRegex("\n +2 +b +- .*- +allreduce \"x\" for 2 s\n"));
   EXPECT_THAT(table, testing::EndsWith("\nrank 0 waits\n"));
@@ -53,8 +53,16 @@ TEST(Top, SaysThatAStatusIsOld) {
       HasSubstr("rank 0 has written nothing for 12 s"));
 }
 
+TEST(Top, PrintsNothingThatATerminalObeys) {
+  JobPace job = some_job();
+  job.ranks[0].host = "\x1b[31m\n";
+  EXPECT_THAT(status_as_table(kolo::internal::diagnostics::to_json(job), system_clock::now()),
+              AllOf(HasSubstr("?[31m?"), Not(HasSubstr("\x1b"))));
+}
+
 TEST(Top, RefusesOtherTexts) {
-  for (const char* text : {"", "{}", "[]", "kolo_steps_total 7\n", "{\"ranks\":[{}]}"})
+  for (const char* text :
+       {"", "{}", "[]", "kolo_steps_total 7\n", "{\"ranks\":[{}]}", "{\"kolo_status\":99}"})
     EXPECT_THROW((void)status_as_table(text, system_clock::now()), StatusError) << text;
 }
 
@@ -107,6 +115,8 @@ TEST_F(StatusFilesTest, AJobIsAProcessOrAFile) {
 
 TEST_F(StatusFilesTest, AFileThatIsNotThereIsNoJob) {
   EXPECT_THROW((void)top({.job = "/no/such/file", .once = true}), StatusError);
+  EXPECT_THROW((void)top({.job = "/no/such/file"}), StatusError);
+  EXPECT_THROW((void)top({.job = "/"}), StatusError);
 }
 
 }  // namespace

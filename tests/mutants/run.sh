@@ -82,6 +82,9 @@ programs_of_others() {
     mpi.stop.*) echo stop_program ;;
     stops.few) echo kolorun stop_trainer_program ;;
     unit.two_users) echo kolorun user_program ;;
+    mpi.launcher.by_torchrun.killed_and_watched.*) echo departure_program ;;
+    mpi.straggler.*) echo straggler_program ;;
+    mpi.top) echo kolorun kolo-diagnose straggler_program ;;
     mpi.launcher.by_torchrun.gpu_last_kernels.*) echo gpu_last_kernels_program ;;
   esac
 }

@@ -116,7 +116,7 @@ PaceReport some_paces() {
                      .waits_for = "allreduce \"x\" for 5 s"},
                     {.rank = 4}},
           .operations = {
-              {.name = "layer3.weight", .set = 7, .longest = 20ms, .slowest = 2, .sum = 24ms},
+              {.name = "layer30.weights", .set = 7, .longest = 20ms, .slowest = 2, .sum = 24ms},
               {.slowest = 0}}};
 }
 

@@ -24,7 +24,7 @@ class StragglerSearchTest : public testing::Test {
     for (std::size_t rank = 0; rank < computing.size(); ++rank)
       all_.ranks.push_back({.rank = static_cast<int>(rank),
                             .steps = steps_,
-                            .step = 100ms,
+                            .step = rank < 4 ? 100ms : 10ms,
                             .computing = computing[rank]});
     return search_.find(all_, now_);
   }
@@ -90,6 +90,42 @@ TEST_F(StragglerSearchTest, LessThanAMillisecondIsNotLate) {
     all_.ranks.back().computing = 900us;
     EXPECT_FALSE(search_.find(all_, now_));
   }
+}
+
+// Pipelines and process sets: the first four ranks make longer steps than the others.
+TEST_F(StragglerSearchTest, OnlyRanksWithSimilarStepsAreCompared) {
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(window({90ms, 90ms, 90ms, 90ms, 9ms, 9ms}));
+  std::optional<Straggler> found;
+  for (int i = 0; i < 3; ++i) found = window({90ms, 90ms, 90ms, 90ms, 4ms, 9ms});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 5);
+  EXPECT_EQ(found->late, 5ms);
+}
+
+TEST_F(StragglerSearchTest, OfTwoLateRanksTheOperationIsKnown) {
+  all_.operations = {{.name = "a", .longest = 20ms, .slowest = 3, .sum = 40ms}};
+  std::optional<Straggler> found;
+  for (int i = 0; i < 3; ++i) found = window({50ms, 50ms, 71ms, 70ms});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_EQ(found->tensor, "a");
+}
+
+TEST_F(StragglerSearchTest, NoOperationIsNamedThatExplainsLittle) {
+  all_.operations = {{.name = "a", .longest = 4ms, .slowest = 2, .sum = 4ms}};
+  std::optional<Straggler> found;
+  for (int i = 0; i < 3; ++i) found = window({50ms, 50ms, 70ms, 50ms});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->tensor, std::nullopt);
+}
+
+TEST_F(StragglerSearchTest, SaysWhyThereIsNone) {
+  static_cast<void>(window({50ms, 50ms}));
+  EXPECT_EQ(search_.in_words(all_), "no rank makes the others wait");
+  all_.ranks.back().steps = 0;
+  EXPECT_EQ(search_.in_words(all_), "no two ranks have made enough steps to compare them");
+  EXPECT_EQ(StragglerSearch(0).in_words(all_),
+            "stragglers are not looked for (straggler_warning is 0)");
 }
 
 TEST_F(StragglerSearchTest, RanksWithoutStepsAreNotCompared) {

@@ -13,8 +13,8 @@
 #include <kolo/version.hpp>
 #include <utility>
 
-#include "base/random.hpp"
 #include "node/new_descriptor.hpp"
+#include "node/random.hpp"
 #include "server_search.hpp"
 #include "transport/machine.hpp"
 

@@ -20,9 +20,9 @@
 #include <sstream>
 #include <system_error>
 
-#include "base/random.hpp"
 #include "hosts/allocation.hpp"
 #include "node/file_descriptor.hpp"
+#include "node/random.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 #include "timeouts.hpp"
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/process_limits.hpp"
-#include "base/random.hpp"
 #include "node/error_codes.hpp"
 #include "node/new_descriptor.hpp"
+#include "node/random.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {

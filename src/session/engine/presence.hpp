@@ -2,18 +2,23 @@
 // Counts the threads of this rank that submit operations, and those that wait in Kolo.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 namespace kolo::internal::session {
 
 /// Shows whether a rank is blocked, with all of its threads waiting in Kolo. Thread-safe. All
-/// accesses are relaxed, because no other data depends on the counts. A count may be out of date
-/// when it is read; a rank counts as blocked only after several checks in a row with the same
-/// result, a tenth of a second apart.
+/// accesses but those of `waited` are relaxed, because no other data depends on the counts. A count
+/// may be out of date when it is read; a rank counts as blocked only after several checks in a row
+/// with the same result, a tenth of a second apart.
 class Presence {
  public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
   /// True while the calling thread submits for another one (`detail::SubmitsFor`).
   [[nodiscard]] static bool& submits_for_another() {
     thread_local bool value = false;
@@ -33,13 +38,16 @@ class Presence {
   class Waiting {
    public:
     Waiting(Presence& presence, bool for_good) : presence_(presence), for_good_(for_good ? 1 : 0) {
-      presence_.waiting_.fetch_add(1, std::memory_order_relaxed);
+      if (!presence_.any_waits()) presence_.began_.store(Clock::now(), std::memory_order_relaxed);
+      // Release, for the acquire in `waited`: the time above is that of this wait.
+      presence_.waiting_.fetch_add(1, std::memory_order_release);
       presence_.for_good_.fetch_add(for_good_, std::memory_order_relaxed);
     }
     ~Waiting() {
-      presence_.waiting_.fetch_sub(1, std::memory_order_relaxed);
+      const TimePoint began = presence_.began_.load(std::memory_order_relaxed);
+      if (presence_.waiting_.fetch_sub(1, std::memory_order_relaxed) == 1)
+        presence_.waited_.fetch_add((Clock::now() - began).count(), std::memory_order_relaxed);
       presence_.for_good_.fetch_sub(for_good_, std::memory_order_relaxed);
-      presence_.resumed_.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
     }
     Waiting& operator=(Waiting&&) = delete;
 
@@ -48,9 +56,12 @@ class Presence {
     int for_good_;
   };
 
-  /// The time at which a thread last left a wait.
-  [[nodiscard]] std::chrono::steady_clock::time_point resumed() const {
-    return resumed_.load(std::memory_order_relaxed);
+  /// The time in which a thread waited, until `now`. If threads begin and end their waits at once,
+  /// an approximation.
+  [[nodiscard]] std::chrono::nanoseconds waited(TimePoint now) const {
+    const std::chrono::nanoseconds before(waited_.load(std::memory_order_relaxed));
+    if (waiting_.load(std::memory_order_acquire) == 0) return before;
+    return before + std::max(now - began_.load(std::memory_order_relaxed), Clock::duration(0));
   }
   [[nodiscard]] bool any_waits() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   /// True if as many threads wait without a deadline as have ever submitted. An approximation: a
@@ -83,7 +94,8 @@ class Presence {
   std::shared_ptr<Count> submitters_ = std::make_shared<Count>(0);
   std::atomic<int> waiting_{0};
   std::atomic<int> for_good_{0};
-  std::atomic<std::chrono::steady_clock::time_point> resumed_{};
+  std::atomic<TimePoint> began_{};       // of the wait of the first thread that waits
+  std::atomic<std::int64_t> waited_{0};  // nanoseconds of waits that are over
 };
 
 }  // namespace kolo::internal::session

@@ -21,6 +21,7 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
   const Key& key = operation.key();
   diagnostics::Subject subject{
       .name = key.name, .number = key.number, .set = key.set, .descriptor = operation.descriptor()};
+  subject.counts_steps = !key.reserved();
   if (key.reserved())
     subject.name = key.number == join_number ? "(join)" : "(change of process sets)";
   for (const backend::BatchTensor& member : operation.members())
@@ -143,7 +144,7 @@ void ProgressEngine::check() {
 
 bool ProgressEngine::submit() {
   queue_.take(taken_);
-  if (!taken_.empty()) recorder_.resumed(presence_.resumed());
+  if (!taken_.empty()) recorder_.waited(presence_.waited(clock_.real()));
   for (detail::Operation*& taken : taken_) {
     if (!taken->begun_again() || !recorder_.submitted_again(taken->tag(), clock_.real()))
       taken->tag() = recorder_.submitted(subject_of(*taken), clock_.real(), taken->tag());

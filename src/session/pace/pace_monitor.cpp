@@ -21,6 +21,14 @@ namespace {
 // Even if no window is over: what a rank waits for may have changed.
 constexpr std::chrono::seconds longest_silence{1};
 
+// Every rank reports more often.
+constexpr std::chrono::seconds old{5};
+
+// A rank that is late again after this time is worth another warning.
+constexpr std::chrono::minutes forgiven{10};
+
+constexpr std::size_t longest_text = 300;
+
 // A report does not grow with the number of ranks: few operations can be the slow one.
 constexpr std::size_t max_operations = 64;
 
@@ -70,7 +78,9 @@ PaceMonitor::PaceMonitor(const Settings& settings, const Place& place,
 }
 
 void PaceMonitor::check(const std::function<std::string()>& wait_in_words) {
-  std::optional<PaceReport> window = recorder_.take_pace(clock_.real());
+  // A parent that does not read, because it is stopped, would find all reports when it goes on.
+  if (place_.parent >= 0 && !transport_.flushed()) return;
+  std::optional<PaceReport> window = recorder_.take_pace();
   if (!window && clock_.now() - reported_at_ < longest_silence) return;
   RankPace& own = own_.ranks.front();
   if (window) {
@@ -79,17 +89,24 @@ void PaceMonitor::check(const std::function<std::string()>& wait_in_words) {
     its.host = std::move(own.host);
     for (OperationPace& pace : window->operations) pace.slowest = its.rank;
     own_ = *std::move(window);
+    between_ = clock_.now() - std::exchange(renewed_at_, clock_.now());
+  } else if (own.steps > 0 && clock_.now() - renewed_at_ > old + 3 * between_) {
+    own.steps = 0;  // what was true of other work says nothing about this
+    own_.operations.clear();
   }
-  own_.ranks.front().waits_for = wait_in_words();
+  own_.ranks.front().waits_for = wait_in_words().substr(0, longest_text);
   reported_at_ = clock_.now();
   if (place_.size == 1 && file_ == nullptr) return;
   if (place_.parent < 0) return judge(merged());
   transport_.send(place_.parent, negotiation::encode(place_.session, merged()));
 }
 
-PaceReport PaceMonitor::merged() const {
+PaceReport PaceMonitor::merged() {
   PaceReport all = own_;
-  for (const auto& [child, report] : below_) {
+  // Of ranks that have left.
+  std::erase_if(below_, [&](const auto& one) { return clock_.now() - one.second.at > old; });
+  for (const auto& [child, received] : below_) {
+    const PaceReport& report = received.report;
     all.ranks.insert(all.ranks.end(), report.ranks.begin(), report.ranks.end());
     for (const OperationPace& pace : report.operations) add(all.operations, pace);
   }
@@ -101,19 +118,20 @@ PaceReport PaceMonitor::merged() const {
 
 void PaceMonitor::judge(const PaceReport& all) {
   JobPace job{.session = place_.session, .size = place_.size, .ranks = all.ranks};
-  const std::optional<Straggler> straggler = search_.find(all, clock_.now());
-  if (straggler) {
+  if (const std::optional<Straggler> straggler = search_.find(all, clock_.now())) {
     job.stragglers.push_back(*straggler);
     job.verdict = diagnostics::to_string(*straggler);
-    if (warned_.emplace(straggler->rank, straggler->tensor).second) {
+    const auto [last, is_new] = stragglers_.try_emplace(straggler->rank, clock_.now());
+    if (is_new || clock_.now() - last->second > forgiven) {
       log_limited(LogLevel::warning, "stragglers", job.verdict);
       recorder_.note(diagnostics::EventKind::stall, job.verdict, clock_.real());
     }
+    last->second = clock_.now();
   }
   if (file_ == nullptr) return;
   if (const std::string stall = stall_in_words(all, place_.size); !stall.empty())
     job.verdict = stall;
-  if (job.verdict.empty()) job.verdict = "no rank makes the others wait";
+  if (job.verdict.empty()) job.verdict = search_.in_words(all);
   file_->write(file_->path().ends_with(".prom") ? diagnostics::to_metrics(job)
                                                 : diagnostics::to_json(job));
 }

@@ -2,11 +2,11 @@
 // Collects the paces of all ranks, warns of stragglers and publishes the status of the job.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -37,7 +37,7 @@ class PaceMonitor {
   PaceMonitor(const Settings& settings, const Place& place, transport::Transport& transport,
               diagnostics::Recorder& recorder, const SessionClock& clock);
 
-  void receive(int child, PaceReport report) { below_[child] = std::move(report); }
+  void receive(int child, PaceReport report) { below_[child] = {std::move(report), clock_.now()}; }
 
   /// Call it with the periodic checks until this rank leaves: afterwards the parent may be gone.
   /// `wait_in_words` names the operation that this rank has waited for, if it has for long.
@@ -45,17 +45,23 @@ class PaceMonitor {
 
  private:
   void judge(const PaceReport& all);
-  [[nodiscard]] PaceReport merged() const;
+  [[nodiscard]] PaceReport merged();
 
   diagnostics::Recorder& recorder_;
   transport::Transport& transport_;
   const SessionClock& clock_;
   Place place_;
   PaceReport own_;
-  std::map<int, PaceReport> below_{};  // by child
+  struct Received {
+    PaceReport report{};
+    TimePoint at{};
+  };
+  std::map<int, Received> below_{};     // by child
+  TimePoint renewed_at_{};              // the end of the last window, as seen by a check
+  std::chrono::nanoseconds between_{};  // two windows
   TimePoint reported_at_{};
   StragglerSearch search_;
-  std::set<std::pair<int, std::string>> warned_{};
+  std::map<int, TimePoint> stragglers_{};            // when each rank was last one
   std::unique_ptr<diagnostics::StatusFile> file_{};  // null: none is asked for
 };
 

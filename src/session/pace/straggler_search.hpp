@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/pace.hpp"
 #include "base/session_clock.hpp"
@@ -20,6 +21,9 @@ class StragglerSearch {
 
   /// The straggler, once several windows in a row have had the same one.
   [[nodiscard]] std::optional<Straggler> find(const PaceReport& all, TimePoint now);
+
+  /// Why there is no straggler.
+  [[nodiscard]] std::string in_words(const PaceReport& all) const;
 
  private:
   struct Streak {

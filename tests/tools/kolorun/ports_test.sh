@@ -18,10 +18,10 @@ expect "on another host" 0 "^$first $((first + 1)) $first:$last\$" \
   "$kolorun" -H node1 --network-interface lo --port-range "$first:$last" sh -c "$shows"
 expect "by the variable" 0 "^$first $((first + 1)) $first:$last\$" \
   env "KOLO_PORT_RANGE=$first:$last" "$kolorun" -np 1 sh -c "$shows"
-python3 -c 'import socket, sys
+python3 -c 'import signal, socket, sys
 with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
     print("listening", flush=True)
-    sys.stdin.read()' "$first" >other.log < <(sleep 1000) &
+    signal.pause()' "$first" >other.log &
 other=$!
 meets "a port in use" other.log listening
 expect "a port in use" 0 "^$((first + 1)) $first $first:$((first + 1))\$" \
