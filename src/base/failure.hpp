@@ -21,6 +21,11 @@ enum class FailureKind : std::uint8_t {
   last = backend,
 };
 
+/// True if other ranks are at fault.
+[[nodiscard]] constexpr bool is_of_others(FailureKind kind) {
+  return kind == FailureKind::peer_left || kind == FailureKind::stalled;
+}
+
 struct Failure {
   FailureKind kind = FailureKind::peer_left;
   std::string message{};

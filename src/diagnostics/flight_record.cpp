@@ -14,6 +14,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/process_limits.hpp"
 #include "diagnostics/json_text.hpp"
 #include "diagnostics/replace_file.hpp"
 #include "kolo/error.hpp"

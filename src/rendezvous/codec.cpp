@@ -30,6 +30,8 @@ auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generati
 auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
 auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
 auto layout_of(const SessionFailed*) -> Fields<wire::SessionFailed, &SessionFailed::reason>;
+auto layout_of(const RanksMissed*) -> Fields<wire::RanksMissed, &RanksMissed::generation,
+                                             &RanksMissed::ranks, &RanksMissed::operation>;
 auto layout_of(const FailureReport*)
     -> Fields<wire::FailureReport, &FailureReport::generation, &FailureReport::ranks,
               &FailureReport::reason, &FailureReport::stalled>;
@@ -111,6 +113,7 @@ class RendezvousChecks {
     require(part.payload.size() <= max_payload, "a payload beyond all bounds");
   }
   static void check(const FailureReport& report) { require_ranks(report.ranks); }
+  static void check(const RanksMissed& missed) { require_ranks(missed.ranks); }
   static void check(const Interruption& interruption) { require_ranks(interruption.ranks); }
   static void check(const Exited& exited) {
     require(exited.status >= 0 && exited.status < 256, "a status that no process ends with");

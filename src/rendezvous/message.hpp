@@ -123,6 +123,16 @@ struct SessionFailed {
   friend bool operator==(const SessionFailed&, const SessionFailed&) = default;
 };
 
+/// The session of the process has failed, or an operation of it, because of other ranks. Tells
+/// victims from the first cause.
+struct RanksMissed {
+  GenerationNumber generation = 0;
+  std::vector<std::int32_t> ranks{};
+  std::string operation{};  // in which the process was, such as `allreduce "x"`; "": in none
+
+  friend bool operator==(const RanksMissed&, const RanksMissed&) = default;
+};
+
 /// Reports ranks that make no progress although others wait for them, or that are incompatible.
 struct FailureReport {
   GenerationNumber generation = 0;
@@ -278,7 +288,7 @@ struct Signal {
 using Message =
     std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
                  Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
-                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed>;
+                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed, RanksMissed>;
 
 // ---- encoding ----
 

@@ -239,6 +239,11 @@ void TcpRendezvous::report_own_failure(const std::string& reason) {
   flush();
 }
 
+void TcpRendezvous::report_missed(const std::vector<int>& ranks, const std::string& operation) {
+  connection_.send(RanksMissed{roster_.generation, {ranks.begin(), ranks.end()}, operation});
+  connection_.write();
+}
+
 /// Waits, at most for a second, until all messages are sent, since the process may end right after
 /// its last message.
 void TcpRendezvous::flush() {

@@ -108,6 +108,9 @@ class TcpRendezvous : public Rendezvous {
   /// The session of this process ends because of an error of its own. Waits until the message is
   /// sent.
   void report_own_failure(const std::string& reason);
+  /// The session of this process, or its operation in words, has failed because of these ranks.
+  /// Does not wait: the session's driver calls it, for which others may wait.
+  void report_missed(const std::vector<int>& ranks, const std::string& operation);
 
  private:
   [[nodiscard]] Introduction make_introduction() const;

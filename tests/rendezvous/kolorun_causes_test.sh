@@ -34,6 +34,8 @@ last "an exception in a callback" 134 "$one has failed: .*signal 6 has ended it"
 last "exit(3)" 3 "$one has failed: its process exits with status 3; it has ended with status 3" \
   "$kolorun" "${near_and_far[@]}" "$departure_program" exit 1
 last "a kill" 137 "$one is lost: .*signal 9 has ended it" "$kolorun" -np 3 "$departure_program" killed 1
+grep -qxF 'kolorun: the other ranks waited in allreduce "gradient"' <<<"$output" ||
+  fail "a kill: nothing says what the others waited for: $output"
 ! grep -q "kolo-diagnose" <<<"$output" || fail "a kill: there are no records: $output"
 mkdir records
 last "with records" 137 "$one is lost: .*signal 9 has ended it" \

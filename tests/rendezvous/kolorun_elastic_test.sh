@@ -63,6 +63,12 @@ meets "a host that is removed" return.log '^generation 4: rank 1 of 2, commit [1
 kill -TERM "$job"
 ends "a host that returns" "$job" 143 return.log
 
+# A program that crashes before its first session, while another process waits for it.
+expect "a crash loop" 3 \
+  '^kolorun: the job has failed: 5 processes in a row have ended before they reached a session, and the job needs 2 ranks; the last one: .*node2\) is lost: it has ended with status 3$' \
+  "$kolorun" --network-interface lo --cooldown 0.01:0.01 -H node1:1,node2:1 --min-np 2 sh -c \
+  '[ $FAKE_HOST = node1 ] || exit 3; exec "$0" 5' "$rank_program"
+
 # A rank that others report is killed, though it is stopped, and started again.
 starts reported.log "${elastic[@]}" -np 3 --min-np 2 "${for_ever[@]}" report 1 1
 job=$!

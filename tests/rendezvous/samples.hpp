@@ -33,7 +33,8 @@ namespace kolo::internal::rendezvous {
           Begun{2},
           Completed{2},
           HandshakeStep{Bytes(transport::Handshake::hello_bytes, std::byte{7})},
-          SessionFailed{"an exception ended its scope"}};
+          SessionFailed{"an exception ended its scope"},
+          RanksMissed{2, {1, 3}, "allreduce \"x\""}};
 }
 
 }  // namespace kolo::internal::rendezvous

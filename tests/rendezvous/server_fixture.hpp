@@ -37,14 +37,14 @@ class ServerTest : public testing::Test {
     add_agent(2, "b", 12);
   }
 
-  void add_agent(Link link, const std::string& host, ProcessId number) {
+  void add_agent(Link link, const std::string& host, ProcessId number, int slots = 1) {
     server_->on_open(link, host, now_);
     shake_hands(*server_, link,
                 Hello{.role = Role::agent,
                       .process = number,
                       .host = host,
                       .wanted_rank = static_cast<std::int32_t>(link),
-                      .slots = 1,
+                      .slots = slots,
                       .version = "1"},
                 now_);
   }

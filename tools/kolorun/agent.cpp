@@ -121,6 +121,7 @@ int Agent::run() {
     static_cast<void>(stream.copy(/*all=*/true));
     stream.finish();
   }
+  if (!last_words_.empty()) say(last_words_);
   return *status_;
 }
 
@@ -250,7 +251,11 @@ void Agent::take(const rendezvous::Message& message) {
 void Agent::lose_server(const std::string& reason, bool kills) {
   const bool goes_on = options_.server.elastic || options_.server.max_restarts > 0;
   const bool returns = goes_on && !pass_signal_ && options_.joining.host.empty() && !told_to_end;
-  if (!returns) {
+  if (!returns && joins_server_of_rank_0()) {
+    end_all(1, "");
+    last_words_ = fmt::format(
+        "the job has failed: {}: the host of rank 0 is lost, or this host is cut off", reason);
+  } else if (!returns) {
     end_all(1, reason);
   } else {
     say(reason + "; this host's processes end, and it tries to take part again");

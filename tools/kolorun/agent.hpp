@@ -89,6 +89,10 @@ class Agent {
   void receive();
   void take(const rendezvous::Message& message);
   void lose_server(const std::string& reason, bool kills);
+  /// True if the user has started this kolorun, and another one has the server and rank 0.
+  [[nodiscard]] bool joins_server_of_rank_0() const {
+    return options_.rendezvous && options_.joining.host.empty() && !pass_signal_;
+  }
   void keep_alive();
   void take_signals();
   void on_signal(int signal);
@@ -132,6 +136,7 @@ class Agent {
   std::array<bool, 2> has_sent_stop_{};  // by sender
   bool told_ = false;
   bool restarts_ = false;
+  std::string last_words_{};     // said once all processes have ended; "": none
   std::optional<int> status_{};  // set once this agent is to end
 };
 

@@ -228,7 +228,8 @@ void Launcher::on_end(Remote& remote, int how) {
       fmt::format("host {}: {} {}", remote.host.name,
                   remote.local ? "its agent" : options_.rsh.front(), how_it_ended(how));
   if (!options_.server.elastic) {
-    serving_->end(!in_order && WIFEXITED(how) && WEXITSTATUS(how) == 127 ? 127 : 1, what);
+    const bool cannot_run = !in_order && WIFEXITED(how) && WEXITSTATUS(how) == 127;
+    serving_->end_by_host(remote.host.name, cannot_run ? 127 : 1, what);
   } else if (in_order) {
     // An agent that was asked to restart starts again. Otherwise somebody has removed the host.
     if (was_asked) remote.start_at = Clock::now();

@@ -86,6 +86,7 @@ int report(const Options& options, const rendezvous::JobEnd& end, double seconds
     std::istringstream lines(end.last_lines);
     for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';
   }
+  if (!end.reason.empty() && !end.waits.empty()) text += fmt::format("kolorun: {}\n", end.waits);
   const std::string records =
       end.reason.empty() ? "" : flight_records_in(flight_record_folder(options), seconds);
   if (!records.empty())

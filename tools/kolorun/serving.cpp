@@ -64,6 +64,12 @@ void Serving::end(int status, const std::string& reason) {
   });
 }
 
+void Serving::end_by_host(const std::string& host, int status, const std::string& reason) {
+  server_.call([host, status, reason](rendezvous::Server& server, rendezvous::Time now) {
+    server.end_by_host(host, status, reason, now);
+  });
+}
+
 rendezvous::JobEnd Serving::wait() {
   thread_.join();
   return end_;

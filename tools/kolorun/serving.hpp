@@ -28,6 +28,8 @@ class Serving {
   void remove_host(const std::string& name, const std::string& reason);
   void keep_host(const std::string& name);
   void end(int status, const std::string& reason);
+  /// Ends the job because this host is lost.
+  void end_by_host(const std::string& host, int status, const std::string& reason);
   /// Stops waiting for agents.
   void stop() { server_.stop(); }
 

@@ -86,6 +86,8 @@ class Generation {
   [[nodiscard]] bool has_lost() const { return has_lost_; }
   /// The number of generations that were broken by a loss.
   [[nodiscard]] int losses() const { return losses_; }
+  /// The number of its ranks.
+  [[nodiscard]] std::size_t size() const { return roster_.size(); }
   /// Null if there is no such rank, or its process was forgotten.
   [[nodiscard]] Process* member(std::int32_t rank);
 

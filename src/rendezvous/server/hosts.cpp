@@ -116,6 +116,28 @@ std::optional<Time> Hosts::next_time(Time now) const {
   return next;
 }
 
+// ---- processes that never reach a session ----
+
+int Hosts::failed_starts() const {
+  int count = 0;
+  for (const auto& [host, failed] : failed_starts_) count += failed;
+  return count;
+}
+
+bool Hosts::only_fail() const {
+  return std::ranges::all_of(agents_, [&](const auto& entry) {
+    const Agent& agent = entry.second;
+    const auto failed = failed_starts_.find(agent.hello.host);
+    if (failed != failed_starts_.end() &&
+        failed->second >= failed_starts_per_slot * agent.hello.slots)
+      return true;
+    return agent.removing || std::ranges::all_of(agent.slots, [&](ProcessId id) {
+             const Process* const process = processes_.find(id);
+             return process != nullptr && process->stage == Stage::waiting;
+           });
+  });
+}
+
 // ---- the processes of agents ----
 
 void Hosts::start_processes(Time now) {

@@ -17,6 +17,8 @@ namespace kolo::internal::rendezvous {
 
 /// The time for which the server waits for hosts before it logs the hosts that have connected.
 inline constexpr std::chrono::seconds patience_for_hosts{5};
+/// So many processes per slot of a host that end before they reach a session are no accident.
+inline constexpr int failed_starts_per_slot = 5;
 
 struct Agent {
   Hello hello{};
@@ -59,6 +61,15 @@ class Hosts {
 
   /// Starts the cooldown of the agent's host, because a process has failed there.
   void cool_down(const Agent& agent, Time now) { cooldown_.fail(agent.hello.host, now); }
+  /// A process of this host has ended before it reached a session.
+  void note_failed_start(const std::string& host) { ++failed_starts_[host]; }
+  /// A new session has begun.
+  void forget_failed_starts() { failed_starts_.clear(); }
+  /// The number of processes that have ended before a session since the last one began.
+  [[nodiscard]] int failed_starts() const;
+  /// True if no host is likely to have another process reach a session: so many have ended before
+  /// on it that this is no accident, or all of its processes wait already.
+  [[nodiscard]] bool only_fail() const;
   /// Makes agents start missing processes.
   void start_processes(Time now);
   /// The time at which the first processes were started.
@@ -81,6 +92,7 @@ class Hosts {
   Actions& actions_;
   std::map<Link, Agent> agents_{};
   Cooldown cooldown_;
+  std::map<std::string, int> failed_starts_{};  // by host, since the last session began
   std::map<std::string, int> machines_{};  // number of agents on each machine when the job began
   bool started_ = false;
   Time started_at_{};

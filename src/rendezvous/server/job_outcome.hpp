@@ -53,6 +53,13 @@ class JobOutcome {
   }
   /// The first process whose session has failed by its own doing; 0 if there is none.
   [[nodiscard]] ProcessId cause() const { return cause_id_; }
+  /// A process of a job that is not elastic has failed and exited. Unless it is a victim, it is the
+  /// cause of the ends of victims that are heard before or after it.
+  void note_failed(const Process& process) {
+    if (!process.is_victim && !culprit_) culprit_ = failure_of(process);
+  }
+  /// The end of the job because of the first failed process that is no victim; none so far.
+  [[nodiscard]] const std::optional<Finish>& culprit() const { return culprit_; }
   /// A process has exited after it had finished its part.
   void note_late_exit(int status) {
     if (late_status_ == 0) late_status_ = status;
@@ -137,8 +144,9 @@ class JobOutcome {
   Finish first_loss_{};          // the first loss: the exit status, if known then, and the reason
   ProcessId first_loss_id_ = 0;  // the first lost process of a job that is not elastic
   ProcessId cause_id_ = 0;       // see `cause`
-  ProcessId last_loss_id_ = 0;   // the last lost member; 0 if another has finished its part since
-  int late_status_ = 0;          // the first failure of a process after it had finished its part
+  std::optional<Finish> culprit_{};  // see `culprit`
+  ProcessId last_loss_id_ = 0;  // the last lost member; 0 if another has finished its part since
+  int late_status_ = 0;         // the first failure of a process after it had finished its part
 };
 
 }  // namespace kolo::internal::rendezvous

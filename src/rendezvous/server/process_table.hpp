@@ -57,20 +57,25 @@ struct Process {
   std::uint64_t sequence = 0;  // the number of its next collective call
   bool completed = false;      // the other members no longer need it
   bool exited = false;
-  int status = 0;             // the exit status, once it has exited
-  std::string reason{};       // the reason of its loss
-  std::string detail{};       // what else its agent knows of its end
-  std::string own_failure{};  // why its session has failed, if that was its own doing
-  std::string last_lines{};   // the end of its standard error, once it has exited
-  std::string host{};         // where its agent runs
+  int status = 0;                   // the exit status, once it has exited
+  std::string reason{};             // the reason of its loss
+  std::string detail{};             // what else its agent knows of its end
+  std::string own_failure{};        // why its session has failed, if that was its own doing
+  bool is_victim = false;           // other ranks have ended its session
+  std::vector<ProcessId> missed{};  // their processes
+  std::string last_lines{};         // the end of its standard error, once it has exited
+  std::string host{};               // where its agent runs
 
   [[nodiscard]] bool is_living_member() const {
     return stage == Stage::member || (stage == Stage::waiting && age > 0);
   }
-  /// Describes the process by its rank, process ID and host, for messages. Before its first session
-  /// the rank is the intended one.
+  /// Its rank; before its first session the intended one; -1 if it has none.
+  [[nodiscard]] std::int32_t known_rank() const {
+    return rank >= 0 ? rank : order < max_ranks ? order : -1;
+  }
+  /// Describes the process by its rank, process ID and host, for messages.
   [[nodiscard]] std::string name() const {
-    const std::int32_t known = rank >= 0 ? rank : order < max_ranks ? order : -1;
+    const std::int32_t known = known_rank();
     const std::string what = known >= 0 ? fmt::format("rank {}", known) : "a new process";
     // As a launcher's list names the host.
     const std::string& where = host.empty() ? hello.host : host;

@@ -34,6 +34,11 @@ void Server::on_message(Link link, const Message& message, Time now) {
   if (!peer->role) {
     if (const auto hello = connections_.identify(link, message, now)) greet(link, *hello, now);
   } else if (finished()) {
+    // The others report what they waited for when they notice the first failure, which ends the
+    // job.
+    const auto* const missed = std::get_if<RanksMissed>(&message);
+    if (Process* const victim = missed == nullptr ? nullptr : processes_.find(peer->process))
+      on(*victim, *missed);
     return;
   } else if (Agent* const agent = hosts_.find(link)) {
     handle_agent(link, *agent, message, now);
@@ -142,6 +147,7 @@ void Server::judge_exit(Process& process, Time now) {
   } else {
     lose(process, process.describe_end(), Fault::own, now);
   }
+  if (process.stage == Stage::lost && process.age == 0) end_crash_loop(process);
   finish_if_ended_by(process, now);
 }
 
@@ -163,7 +169,8 @@ void Server::remove_agent(Agent& agent, const std::string& reason) {
 void Server::lose_agent(Link link, const std::string& reason, Time now) {
   const std::optional<Agent> agent = hosts_.take(link);
   if (!agent) return;
-  const std::string text = fmt::format("the agent on {} is lost: {}", agent->hello.host, reason);
+  const std::string text = fmt::format("the agent on {} is lost: {}{}", agent->hello.host, reason,
+                                       options_.elastic ? "" : ranks_of(*agent));
   processes_.mark_dirty();
   actions_.note(LogLevel::warning, text);
   hosts_.cool_down(*agent, now);
@@ -172,9 +179,27 @@ void Server::lose_agent(Link link, const std::string& reason, Time now) {
     if (process == nullptr) continue;
     process->exited = true;  // no agent will report it
     process->agent.reset();
-    lose(*process, text, Fault::none, now);
   }
+  // First, so that the job's end is that of the host, and not of one of its processes.
   if (!options_.elastic) finish({1, text});
+  for (const ProcessId id : agent->slots)
+    if (Process* const process = processes_.find(id)) lose(*process, text, Fault::none, now);
+}
+
+/// The ranks of a host, for a message about its loss.
+std::string Server::ranks_of(const Agent& agent) const {
+  Names ranks;
+  for (const ProcessId id : agent.slots)
+    if (const Process* const process = processes_.find(id); process != nullptr)
+      if (const std::int32_t rank = process->known_rank(); rank >= 0)
+        ranks.add(fmt::format("rank {}", rank));
+  return ranks.after("; with it: ");
+}
+
+void Server::end_by_host(const std::string& host, int status, const std::string& reason, Time now) {
+  std::string text = reason;
+  for (const Link link : hosts_.find_host(host)) text += ranks_of(*hosts_.find(link));
+  end(status, text, now);
 }
 
 void Server::remove_host(const std::string& host, const std::string& reason, Time now) {
@@ -223,6 +248,8 @@ void Server::handle(Process& process, const Message& message, Time now) {
     on(process, *completed, now);
   } else if (const auto* own = std::get_if<SessionFailed>(&message)) {
     on(process, *own);
+  } else if (const auto* missed = std::get_if<RanksMissed>(&message)) {
+    on(process, *missed);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     on(process, *leave, now);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
@@ -247,6 +274,8 @@ void Server::on(Process& process, const Join& join, Time now) {
   process.completed = false;
   process.own_failure.clear();
   outcome_.forget_own_failure(process);
+  if (std::exchange(process.is_victim, false)) waits_.clear();
+  process.missed.clear();
   process.commit = join.commit;
   process.joined = now;
   if (!is_member) return;
@@ -275,6 +304,15 @@ void Server::on(Process& process, const SessionFailed& failed) {
   if (options_.elastic || process.stage != Stage::member || !process.own_failure.empty()) return;
   process.own_failure = failed.reason;
   outcome_.note_own_failure(process);
+}
+
+void Server::on(Process& process, const RanksMissed& missed) {
+  if (options_.elastic || missed.generation != generation()) return;
+  if (process.is_victim || process.rank < 0) return;
+  process.is_victim = true;
+  for (const std::int32_t rank : missed.ranks)
+    if (const Process* const other = generation_.member(rank)) process.missed.push_back(other->id);
+  waits_.note(process.rank, missed.operation);
 }
 
 void Server::on(Process& process, const Leave& /*leave*/, Time now) {

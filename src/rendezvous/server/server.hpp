@@ -16,6 +16,7 @@
 #include "rendezvous/server/process_table.hpp"
 #include "rendezvous/server/server_interface.hpp"
 #include "rendezvous/server/stall_judge.hpp"
+#include "rendezvous/server/waits.hpp"
 
 namespace kolo::internal::rendezvous {
 
@@ -49,6 +50,10 @@ class Server {
   void remove_host(const std::string& host, const std::string& reason, Time now);
   /// Hosts with this name stay after all, unless they have already left.
   void keep_host(const std::string& host, Time now);
+  /// Ends the job because this host is lost, whose ranks the reason then names.
+  void end_by_host(const std::string& host, int status, const std::string& reason, Time now);
+  /// What the ranks did that the first failure has left behind; "" if that is not known.
+  [[nodiscard]] std::string waits() const { return waits_.in_words(generation_.size()); }
   /// Ends the job because it cannot succeed.
   void end(int status, const std::string& reason, Time now);
   /// Handles all timeouts that are due. None is due before `next_time`.
@@ -73,12 +78,14 @@ class Server {
   void judge_exit(Process& process, Time now);
   void remove_agent(Agent& agent, const std::string& reason);
   void begin_stopping(int number);
+  [[nodiscard]] std::string ranks_of(const Agent& agent) const;
   void lose_agent(Link link, const std::string& reason, Time now);
   void handle(Process& process, const Message& message, Time now);
   void on(Process& process, const Join& join, Time now);
   void on(Process& process, const Contribution& part, Time now);
   void on(Process& process, const Completed& completed, Time now);
   void on(Process& process, const SessionFailed& failed);
+  void on(Process& process, const RanksMissed& missed);
   void on(Process& process, const Leave& leave, Time now);
   void on(Process& process, const FailureReport& report, Time now);
 
@@ -98,6 +105,10 @@ class Server {
   void conclude();
   void finish(Finish finish);
   void finish_if_ended_by(Process& process, Time now);
+  [[nodiscard]] bool misses_running(const Process& process) const;
+  [[nodiscard]] bool awaits_silent_host() const;
+  void finish_without_cause();
+  void end_crash_loop(const Process& process);
   [[nodiscard]] bool restarts_after(int status) const;
 
   ServerOptions options_;
@@ -110,7 +121,9 @@ class Server {
   JobOutcome outcome_{options_};
   /// The end of the job, which waits until the process that has failed before has ended too.
   std::optional<Finish> end_after_cause_{};
-  Time cause_deadline_{};
+  Time cause_since_{};                // when it was decided
+  std::vector<ProcessId> awaited_{};  // the processes that the job's first victim misses
+  Waits waits_{};
   int stopping_ = 0;  // SIGTERM once it has come
   bool is_ended_by_signal_ = false;
   bool has_started_late_ = false;  // too few processes have come in time

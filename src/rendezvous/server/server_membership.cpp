@@ -46,18 +46,76 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
 
 /// Ends a job that is not elastic if this process was the first to be lost and has exited. If
 /// another one has failed before, which the others have noticed, it gets time to exit too: its
-/// status and message are those of the job.
+/// status and message are those of the job. So do the processes that a victim misses, and the hosts
+/// that may be cut off.
 void Server::finish_if_ended_by(Process& process, Time now) {
   Process* const cause = processes_.find(outcome_.cause());
-  if (&process == cause && process.exited && process.stage == Stage::lost)
-    return finish(JobOutcome::failure_of(process));
-  if (end_after_cause_) return;
+  const bool has_failed = process.exited && process.stage == Stage::lost;
+  if (&process == cause && has_failed) return finish(JobOutcome::failure_of(process));
+  if (has_failed && !options_.elastic) outcome_.note_failed(process);
+  const bool awaits_cause = cause != nullptr && cause->agent;
+  if (end_after_cause_) {
+    if (!awaits_cause && outcome_.culprit()) finish(*outcome_.culprit());
+    return;
+  }
   const std::optional<Finish> end = outcome_.end_as(process);
   if (!end) return;
-  if (cause == nullptr || !cause->agent) return finish(*end);
+  if (!awaits_cause && process.is_victim && outcome_.culprit()) return finish(*outcome_.culprit());
+  if (!awaits_cause && !misses_running(process)) return finish(*end);
   end_after_cause_ = end;
-  cause_deadline_ = now + patience_with_cause;
-  if (cause->exited) judge_exit(*cause, now);
+  awaited_ = process.missed;
+  cause_since_ = now;
+  if (awaits_cause && cause->exited) judge_exit(*cause, now);
+}
+
+/// True if the process is a victim of others, of which some have not ended.
+bool Server::misses_running(const Process& process) const {
+  return std::ranges::any_of(process.missed, [&](ProcessId id) {
+    const Process* const other = processes_.find(id);
+    return other != nullptr && other->agent && !other->exited && other->stage != Stage::left;
+  });
+}
+
+/// True if the first victim misses processes of a host that has sent nothing since: it may be cut
+/// off, which the end of its lease shows.
+bool Server::awaits_silent_host() const {
+  return std::ranges::any_of(awaited_, [&](ProcessId id) {
+    const Process* const other = processes_.find(id);
+    if (other == nullptr || !other->agent || other->exited) return false;
+    const auto agent = hosts_.agents().find(*other->agent);
+    return agent != hosts_.agents().end() && agent->second.heard <= cause_since_;
+  });
+}
+
+void Server::finish_without_cause() {
+  Names missed;
+  for (const ProcessId id : awaited_)
+    if (const Process* const other = processes_.find(id); other != nullptr && !other->exited)
+      missed.add(other->name());
+  if (const Process* const cause = processes_.find(outcome_.cause()))
+    end_after_cause_->reason +=
+        fmt::format(". Before that, {} failed: {}", cause->name(), cause->own_failure);
+  else
+    end_after_cause_->reason += missed.after(". It missed ");
+  finish(*end_after_cause_);
+}
+
+/// Ends an elastic job that waits for processes if each that its hosts start ends before it reaches
+/// a session. While a session runs, they do no harm.
+void Server::end_crash_loop(const Process& process) {
+  if (!options_.elastic || finished() || stopping_ != 0 || outcome_.is_ending()) return;
+  hosts_.note_failed_start(process.host);
+  const bool waits = generation() == 0 || generation_.is_broken() || generation_.is_meeting();
+  if (!waits || !hosts_.only_fail()) return;
+  const Generation::Candidates all = candidates();
+  if (all.survivors.size() + all.newcomers.size() >= static_cast<std::size_t>(options_.min_np))
+    return;
+  Finish end = JobOutcome::failure_of(process);
+  end.reason = fmt::format(
+      "{} processes in a row have ended before they reached a session, and the job needs {} ranks; "
+      "the last one: {}",
+      hosts_.failed_starts(), options_.min_np, process.reason);
+  finish(end);
 }
 
 /// Declares lost all ranks that have kept the others waiting for too long.
@@ -96,12 +154,8 @@ void Server::on_time(Time now) {
     for (const ProcessId id : processes_.take_overdue(now))
       if (Process* const process = processes_.find(id)) judge_exit(*process, now);
     end_late(now);
-    if (end_after_cause_ && now >= cause_deadline_) {
-      if (const Process* const cause = processes_.find(outcome_.cause()))
-        end_after_cause_->reason +=
-            fmt::format(". Before that, {} failed: {}", cause->name(), cause->own_failure);
-      finish(*end_after_cause_);
-    }
+    if (end_after_cause_ && now >= cause_since_ + patience_with_cause && !awaits_silent_host())
+      finish_without_cause();
   }
   settle(now);
 }
@@ -118,7 +172,7 @@ std::optional<Time> Server::next_time() const {
   consider(generation_.next_time());
   if (generation() == 0) consider(start_deadline());
   consider(stalls_.judged_at());
-  if (end_after_cause_) consider(cause_deadline_);
+  if (end_after_cause_ && !awaits_silent_host()) consider(cause_since_ + patience_with_cause);
   consider(announcement_time());
   return next;
 }
@@ -156,6 +210,7 @@ void Server::meet(Time now) {
   dismiss_removed(all, now);
   if (!has_enough(all.survivors.size() + all.newcomers.size())) return;
   stalls_.clear();
+  hosts_.forget_failed_starts();
   if (generation_.publish(all)) outcome_.note_departure();
 }
 

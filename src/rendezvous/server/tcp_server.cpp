@@ -130,6 +130,7 @@ JobEnd TcpServer::run() {
     carry_out();
     drop_closed();
   }
+  end_->waits = server_.waits();
   return *end_;
 }
 
@@ -290,7 +291,7 @@ void TcpServer::carry_out() {
     } else if (const auto* note = std::get_if<Note>(&action)) {
       write_note_(note->level, note->text);
     } else if (const auto* finish = std::get_if<Finish>(&action)) {
-      end_ = JobEnd{finish->status, finish->reason, finish->restarts, finish->last_lines};
+      end_ = JobEnd{finish->status, finish->reason, finish->restarts, finish->last_lines, ""};
       has_processes_ = finish->has_processes;
       ended_ = true;
       end_at_ = now() + end_timeout_;

@@ -29,6 +29,7 @@ struct JobEnd {
   std::string reason{};
   bool restarts = false;     // the job is to start again
   std::string last_lines{};  // what the process that has failed first wrote to standard error
+  std::string waits{};       // what the other ranks waited for, in words
 };
 
 /// One thread constructs and runs the server. Any thread may call `stop`, `port`, `call` and

@@ -50,6 +50,9 @@ class Links {
   [[nodiscard]] virtual std::optional<Failure> interruption() const { return std::nullopt; }
   /// Reports to the job's server that the session has stalled while this rank waits for `awaited`.
   virtual void report_awaited(const RankSet& /*awaited*/, const std::string& /*reason*/) {}
+  /// Reports to the job's server that the session, or this operation in words, has failed because
+  /// of other ranks.
+  virtual void report_missed(const RankSet& /*ranks*/, const std::string& /*operation*/) {}
   /// The ranks of this host whose processes have ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

@@ -179,8 +179,8 @@ bool ProgressEngine::negotiate() {
   if (actions.upcoming) prepare(*actions.upcoming);
   for (const negotiation::Fail& fail : actions.fails) {
     std::exception_ptr error = to_exception(fail.failure);  // may throw, so it precedes `take`
-    has_missed_ranks_ |=
-        fail.failure.kind == FailureKind::peer_left || fail.failure.kind == FailureKind::stalled;
+    report_missed(fail.failure, work_[fail.ticket]);
+    has_missed_ranks_ |= is_of_others(fail.failure.kind);
     finish(work_.take(fail.ticket), std::move(error));
   }
   // A rank that has joined also removes the set, since its handles must refuse later operations.

@@ -129,6 +129,7 @@ class ProgressEngine {
   void fail_session(Failure failure, int reported_by = -1) noexcept;
   /// Makes the exception that is being handled the failure of the session.
   void fail_session_with_current_exception() noexcept;
+  void report_missed(const Failure& failure, const detail::Operation* operation);
   void fail_operations() noexcept;
   void propagate_failure(const Failure& failure, int reported_by);
   /// The session's failure as the error of `operation`, which its message names.
@@ -165,7 +166,7 @@ class ProgressEngine {
   TimePoint submitted_at_{};    // by the steady clock
   bool leaving_ = false;
   bool lost_a_process_ = false;
-  bool has_missed_ranks_ = false;
+  bool has_missed_ranks_ = false;  // an operation has failed because of others
   bool left_requests_ = false;
   std::optional<Failure> failure_;
 };

@@ -122,6 +122,7 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
       if (!awaited.empty()) links_.report_awaited(awaited, failure.message);
     });
   }
+  ignoring_errors([&] { report_missed(failure, work_.oldest()); });
   ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });
   ignoring_errors([&] {
     const Failure outside = as_seen_by_others(failure, rank_);
@@ -136,6 +137,17 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   backend_.abandon();
   fail_operations();
   ignoring_errors([&] { links_.abandon(); });
+}
+
+/// Tells the job's server, the first time only, which ranks this rank misses, and in which
+/// operation. A failure that this rank shares with others has its cause here too.
+void ProgressEngine::report_missed(const Failure& failure, const detail::Operation* operation) {
+  if (has_missed_ranks_ || !is_of_others(failure.kind) || failure.ranks.empty()) return;
+  if (failure.ranks.contains(rank_)) return;
+  links_.report_missed(failure.ranks, operation == nullptr
+                                          ? ""
+                                          : negotiation::operation_in_words(
+                                                operation->descriptor().type, operation->key()));
 }
 
 void ProgressEngine::give_up(const Failure& why) noexcept {

@@ -84,6 +84,16 @@ class WorkInProgress {
   [[nodiscard]] std::deque<RunningBatch>& running() { return running_; }
   [[nodiscard]] const std::deque<RunningBatch>& running() const { return running_; }
 
+  /// The operation in which this rank is: one that runs, or else the one that waits for the longest
+  /// time to be negotiated. Null if there is none.
+  [[nodiscard]] const detail::Operation* oldest() const {
+    const Negotiating* first = nullptr;
+    for (const Negotiating& each : negotiating_)
+      if (each.operation != nullptr && (first == nullptr || each.since < first->since))
+        first = &each;
+    if (!running_.empty()) return running_.front().operations.front();
+    return first == nullptr ? nullptr : first->operation;
+  }
   /// All operations, as flight records list them.
   [[nodiscard]] diagnostics::Recorder::Pending pending() const {
     diagnostics::Recorder::Pending all;

@@ -215,6 +215,16 @@ void JobMembership::report_own_failure(const std::string& reason) noexcept {
   }
 }
 
+void JobMembership::report_missed(const RankSet& ranks, const std::string& operation) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (by_kolorun_ && connection_ && !connection_->is_elastic() && !connection_->is_closed())
+      connection_->report_missed(ranks.to_vector(), operation);
+  } catch (const std::exception&) {
+    // Only a message is poorer.
+  }
+}
+
 void JobMembership::leave(int status) noexcept {
   try {
     const std::lock_guard lock(mutex_);

@@ -20,8 +20,8 @@ namespace kolo::internal::session {
 /// end of the process. Without a connection the queries return false or nothing, and the reports
 /// have no effect. kolorun runs the server itself; under torchrun and srun, rank 0 runs it.
 ///
-/// Not thread-safe, except `find_interruption` and `report_awaited`, which the session's driver
-/// calls while another thread uses the object.
+/// Not thread-safe, except `find_interruption`, `report_awaited` and `report_missed`, which the
+/// session's driver calls while another thread uses the object.
 class JobMembership {
  public:
   JobMembership();
@@ -77,6 +77,9 @@ class JobMembership {
   /// Tells kolorun that the session of this process ends because of an error of its own, so that
   /// it can name the first cause if the job fails. Call it before other ranks learn of the end.
   void report_own_failure(const std::string& reason) noexcept;
+  /// Tells kolorun that other ranks have ended the session of this process, or this operation in
+  /// words, so that it does not take this process for the first cause, and can say what it did.
+  void report_missed(const RankSet& ranks, const std::string& operation) noexcept;
   /// Called at the end of the process. A status other than 0 counts as a failure, which also ends a
   /// job of kolorun.
   void leave(int status) noexcept;

@@ -135,13 +135,17 @@ class CpuLinks : public Links {
   void report_awaited(const RankSet& awaited, const std::string& reason) override {
     if (report_awaited_) report_awaited_(awaited, reason);
   }
-  using ReportAwaited = std::function<void(const RankSet&, const std::string&)>;
+  void report_missed(const RankSet& ranks, const std::string& operation) override {
+    if (report_missed_) report_missed_(ranks, operation);
+  }
+  using Report = std::function<void(const RankSet&, const std::string&)>;
   /// Sets the callbacks for the server of a job. `find_interruption` must not block. Call it before
   /// the session starts.
-  void watch(std::function<std::optional<Failure>()> find_interruption,
-             ReportAwaited report_awaited) {
+  void watch(std::function<std::optional<Failure>()> find_interruption, Report report_awaited,
+             Report report_missed) {
     find_interruption_ = std::move(find_interruption);
     report_awaited_ = std::move(report_awaited);
+    report_missed_ = std::move(report_missed);
   }
 
  private:
@@ -173,7 +177,8 @@ class CpuLinks : public Links {
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // only if all ranks share memory
   std::function<std::optional<Failure>()> find_interruption_{};
-  ReportAwaited report_awaited_{};
+  Report report_awaited_{};
+  Report report_missed_{};
   CpuTransport transport_;
   backend::CpuRouter backend_;
 };

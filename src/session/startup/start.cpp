@@ -309,11 +309,14 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
 }
 
 /// Connects the session to the job's server, so that the session notices interruptions and reports
-/// the ranks that it waits for.
+/// the ranks that it waits for or misses.
 void watch_membership(CpuLinks& links) {
   links.watch([] { return this_job().membership.find_interruption(); },
               [](const RankSet& ranks, const std::string& reason) {
                 this_job().membership.report_awaited(ranks, reason);
+              },
+              [](const RankSet& ranks, const std::string& operation) {
+                this_job().membership.report_missed(ranks, operation);
               });
 }
 

@@ -70,6 +70,7 @@ void write_job_error_file(const std::string& folder, const rendezvous::JobEnd& e
   write(path, {{"status", end.status},
                {"reason", end.reason},
                {"last_lines", lines_of(end.last_lines)},
+               {"waits", end.waits},
                {"restarts", restarts},
                {"starts_again", end.restarts},
                {"time", now()}});

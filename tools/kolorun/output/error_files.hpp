@@ -16,9 +16,9 @@ namespace kolorun {
 void write_error_file(const std::string& path, const std::string& host, int pid,
                       const kolo::internal::rendezvous::Exited& exited);
 
-/// Writes `folder`/error.json with the members "status", "reason", "last_lines", "restarts" (how
-/// often the job had started again), "starts_again" and "time". Removes an earlier one if the job
-/// has not failed.
+/// Writes `folder`/error.json with the members "status", "reason", "last_lines", "waits",
+/// "restarts" (how often the job had started again), "starts_again" and "time". Removes an earlier
+/// one if the job has not failed.
 void write_job_error_file(const std::string& folder, const kolo::internal::rendezvous::JobEnd& end,
                           int restarts);
 
