@@ -36,11 +36,11 @@ struct BatchSharesOptions {
 ///     ...
 ///     if (shares.agree()) ...     // at the end of an epoch: the next batches have other sizes
 ///
-/// Multiply the mean loss of a rank's examples by `DistributedSampler::weight(shares.all())` in each
-/// step; without a sampler by `weight()`, which is that of whole steps. The average of the ranks' gradients (ReduceOp::average) is then
-/// the gradient of the mean over the global batch, as in a single process, except for rounding. A
-/// custom optimizer's gradients must be zero on a rank without examples; with LibTorch, that rank
-/// calls the optimizer's `step` without a backward pass.
+/// Multiply the mean loss of a rank's examples by `DistributedSampler::weight(shares.all())` in
+/// each step; without a sampler by `weight()`, which is that of whole steps. The average of the
+/// ranks' gradients (ReduceOp::average) is then the gradient of the mean over the global batch, as
+/// in a single process, except for rounding. A custom optimizer's gradients must be zero on a rank
+/// without examples; with LibTorch, that rank calls the optimizer's `step` without a backward pass.
 ///
 /// A rank's speed is the number of its examples per second since the last `agree`. Time only the
 /// rank's own work: a call that waits for the other ranks would make all ranks look equally fast.
