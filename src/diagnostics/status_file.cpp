@@ -35,7 +35,7 @@ bool is_status(const std::string& path) {
 
 }  // namespace
 
-void StatusFile::require_writable(const std::string& path) {
+void StatusFile::refuse_other_files(const std::string& path) {
   if (path.empty()) return;
   std::error_code unreadable;
   const auto type = std::filesystem::symlink_status(path, unreadable).type();
@@ -45,10 +45,6 @@ void StatusFile::require_writable(const std::string& path) {
   if (type == std::filesystem::file_type::regular && !is_status(path))
     throw InvalidArgument(fmt::format(
         "status_file={}: is another file, which would be replaced; name a file of its own", path));
-  if (!replace_file(path, ""))
-    throw InvalidArgument(
-        fmt::format("status_file={}: cannot be written: {}", path, error_text(errno)));
-  std::remove(path.c_str());
 }
 
 StatusFile::StatusFile(std::string path) : path_(std::move(path)) {

@@ -12,12 +12,13 @@
 namespace kolo::internal::diagnostics {
 
 /// Writes texts to a file, each in place of the one before, on a thread of its own: a slow file
-/// system must not delay the training. The destructor removes the file.
+/// system must not delay the training. A file that cannot be written costs a warning, and never the
+/// session. The destructor removes the file.
 class StatusFile {
  public:
-  /// Throws InvalidArgument, with the system's reason, if the file cannot be written, or is there
-  /// and is not that of an earlier job. Leaves no file. An empty path is not checked.
-  static void require_writable(const std::string& path);
+  /// Throws InvalidArgument if there is a file at the path that would be replaced and is not the
+  /// status of an earlier job. An empty path is not checked.
+  static void refuse_other_files(const std::string& path);
 
   /// Throws BackendError if no thread can be started.
   explicit StatusFile(std::string path);

@@ -53,7 +53,7 @@ kill -9 "${ranks[0]}"  # the others end, and nobody else removes the status
 wait "$job"
 wait "$top" || fail "top has failed"
 [[ $(tail -1 top.txt) == "the job has ended" ]] || fail "top does not see the end"
-[[ ! -e $directory ]] || fail "the directory of statuses stays"
+[[ -z $(ls "$directory") ]] || fail "a status is left"
 "$diagnose" top >none.txt 2>&1
 (($? == 2)) || fail "a job that is over is found"
 grep -q 'no kolorun of this user' none.txt || fail "the refusal says something else"

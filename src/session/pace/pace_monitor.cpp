@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "base/rank_set.hpp"
 #include "diagnostics/status_text.hpp"
+#include "kolo/error.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "transport/machine.hpp"
 
@@ -73,8 +74,12 @@ PaceMonitor::PaceMonitor(const Settings& settings, const Place& place,
       place_(place),
       own_{.ranks = {{.rank = place.rank, .host = transport::host_name()}}},
       search_(settings.straggler_warning) {
-  if (place_.parent < 0 && !settings.status_file.empty())
+  if (place_.parent >= 0 || settings.status_file.empty()) return;
+  try {
     file_ = std::make_unique<diagnostics::StatusFile>(settings.status_file);
+  } catch (const BackendError& error) {
+    warn(error.what());
+  }
 }
 
 void PaceMonitor::check(const std::function<std::string()>& wait_in_words) {

@@ -215,7 +215,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
             [&] { setup.data = data.connect([&] { world.check(); }); });
   attempt(problem, [&] {
     diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
-    if (topology.rank == 0) diagnostics::StatusFile::require_writable(own.settings.status_file);
+    if (topology.rank == 0) diagnostics::StatusFile::refuse_other_files(own.settings.status_file);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
   });
   setup.report.start = StartupReport::make(version, problem);

@@ -45,7 +45,7 @@ JobStatus::~JobStatus() {
   if (path_.empty()) return;
   std::remove(path_.c_str());
   std::remove((path_ + ".part").c_str());
-  ::rmdir(directory_.c_str());  // fails while other jobs have files in it
+  // The directory stays: another job may be about to write its file.
 }
 
 }  // namespace kolorun
