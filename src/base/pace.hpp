@@ -15,12 +15,11 @@ namespace kolo::internal {
 struct RankPace {
   int rank = -1;
   std::string host{};
-  std::uint64_t steps = 0;          // so far; 0: none is known
-  std::chrono::nanoseconds step{};  // the mean time of a step
-  std::chrono::nanoseconds
-      computing{};                     // of it, the time in which the program did not wait in Kolo
-  std::uint64_t bytes_per_second = 0;  // of tensors in operations
-  std::string waits_for{};             // the operation that has waited for long; "": none
+  std::uint64_t steps = 0;               // so far; 0: none is known
+  std::chrono::nanoseconds step{};       // the mean time of a step
+  std::chrono::nanoseconds computing{};  // the part in which the program did not wait in Kolo
+  std::uint64_t bytes_per_second = 0;    // size of tensors in operations
+  std::string waits_for{};               // the operation that has waited for long; "": none
   friend bool operator==(const RankPace&, const RankPace&) = default;
 };
 

@@ -58,7 +58,7 @@ class PaceMeter {
     std::int64_t steps = 0;
     std::int64_t bytes = 0;
     std::vector<std::uint32_t> names{};
-    std::vector<Part> parts{};  // of these names
+    std::vector<Part> parts{};  // one for each of the names
   };
 
   // If another name is submitted this often without the anchor, the anchor was used only for a
@@ -82,7 +82,7 @@ class PaceMeter {
   TimePoint last_{};                   // the last submission
   std::chrono::nanoseconds waited_{};  // until then
   std::int64_t bytes_ = 0;
-  std::uint64_t steps_ = 0;  // of all windows
+  std::uint64_t steps_ = 0;  // in all windows so far
   std::optional<Window> ended_{};
 };
 

@@ -52,7 +52,7 @@ class Server {
   void keep_host(const std::string& host, Time now);
   /// Ends the job because this host is lost, whose ranks the reason then names.
   void end_by_host(const std::string& host, int status, const std::string& reason, Time now);
-  /// What the ranks did that the first failure has left behind; "" if that is not known.
+  /// The operations in which the other ranks waited when the first one failed; "" if not known.
   [[nodiscard]] std::string waits() const { return waits_.in_words(generation_.size()); }
   /// Ends the job because it cannot succeed.
   void end(int status, const std::string& reason, Time now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks did that a job's first cause has left behind.
+// The operations in which the other ranks waited when the first rank of a job failed.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ class Waits {
   }
   void clear() { ranks_.clear(); }
   /// "the other ranks waited in allreduce "x"", or which ranks did; "" if nobody waited. `size`:
-  /// the number of ranks, of which one is the first cause.
+  /// the number of ranks, including the one that failed first.
   [[nodiscard]] std::string in_words(std::size_t size) const {
     constexpr std::size_t shown = 4;
     const auto waiting = ranks_.size() - ranks_.count("");

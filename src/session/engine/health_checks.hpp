@@ -56,7 +56,7 @@ class HealthChecks {
   /// True if the last checks have found that processes of this host have ended.
   [[nodiscard]] bool found_ended_process() const { return found_ended_process_; }
 
-  /// What this rank has waited for longest, if that is long: `allreduce "x" for 5 s`; else empty.
+  /// The longest wait of this rank, such as `allreduce "x" for 5 s`; empty if none is long.
   [[nodiscard]] std::string wait_in_words();
 
   [[nodiscard]] StatusBoard& board() { return board_; }

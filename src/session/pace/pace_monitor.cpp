@@ -94,7 +94,8 @@ void PaceMonitor::check(const std::function<std::string()>& wait_in_words) {
     its.host = std::move(own.host);
     for (OperationPace& pace : window->operations) pace.slowest = its.rank;
     own_ = *std::move(window);
-    between_ = clock_.now() - std::exchange(renewed_at_, clock_.now());
+    const TimePoint before = std::exchange(renewed_at_, clock_.now());
+    if (before != TimePoint{}) between_ = renewed_at_ - before;
   } else if (own.steps > 0 && clock_.now() - renewed_at_ > old + 3 * between_) {
     own.steps = 0;  // what was true of other work says nothing about this
     own_.operations.clear();
@@ -108,7 +109,7 @@ void PaceMonitor::check(const std::function<std::string()>& wait_in_words) {
 
 PaceReport PaceMonitor::merged() {
   PaceReport all = own_;
-  // Of ranks that have left.
+  // Ranks that have left report no more.
   std::erase_if(below_, [&](const auto& one) { return clock_.now() - one.second.at > old; });
   for (const auto& [child, received] : below_) {
     const PaceReport& report = received.report;
