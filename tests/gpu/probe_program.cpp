@@ -34,7 +34,7 @@ void print_nccl(const kolo::internal::session::GpuLibraries& libraries) {
     }
     const int version = nccl->version();
     fmt::print("NCCL: {}.{}.{}{}; ranks {} share a GPU\n", version / 10000, version % 10000 / 100,
-               version % 100, nccl->can_shrink() ? "" : ", which cannot shrink communicators",
+               version % 100, nccl->can_derive() ? "" : ", which cannot derive communicators",
                nccl->allows_shared_gpus() ? "may" : "may not");
   } catch (const std::exception& error) {
     fmt::print("NCCL: {}\n", error.what());

@@ -22,7 +22,12 @@ void FakeNccl::fail_later(const std::string& error) {
 
 int FakeNccl::communicators() const {
   const Lock held = lock();
-  return static_cast<int>(comms_.size());
+  return static_cast<int>(
+      std::ranges::count_if(comms_, [](const auto& comm) { return !comm.second.blocks; }));
+}
+bool FakeNccl::any() const {
+  const Lock held = lock();
+  return !comms_.empty();
 }
 int FakeNccl::inits() const {
   const Lock held = lock();
@@ -60,12 +65,13 @@ FakeNccl::Comm& FakeNccl::find(nccl::CommHandle handle, const char* call, bool i
   return found->second;
 }
 
-void FakeNccl::write(nccl::CommHandle& comm, NcclClique& clique, int rank, int looks) {
+void FakeNccl::write(nccl::CommHandle& comm, NcclClique& clique, int rank, int looks, bool blocks) {
   const auto made = reinterpret_cast<nccl::CommHandle>(next_++);
   Comm& state = comms_[made];
   state.clique = &clique;
   state.rank = rank;
   state.looks_left = looks;
+  state.blocks = blocks;
   clique.processes.at(static_cast<std::size_t>(rank)) = ::getpid();
   comm = made;
 }
@@ -74,7 +80,7 @@ nccl::State FakeNccl::init(nccl::CommHandle& comm, int size, const nccl::UniqueI
   const Lock held = lock();
   ++inits_;
   cuda_->faults.pass("ncclCommInitRankConfig");
-  write(comm, world_.join(id, size), rank, looks_at_init);
+  write(comm, world_.join(id, size), rank, looks_at_init, /*blocks=*/false);
   return nccl::State::in_progress;
 }
 
@@ -84,10 +90,23 @@ void FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
   ++shrinks_;
   cuda_->faults.pass("ncclCommShrink");
   Comm& from = find(parent, "ncclCommShrink");
-  if (*from.under_way > 0) world_.complain("a communicator is shrunk while it is in use");
   const std::vector<int> list(excluded.begin(), excluded.end());
   if (list.empty()) world_.complain("ncclCommShrink excludes no rank");
   if (std::ranges::binary_search(list, from.rank)) world_.complain("a rank excludes itself");
+  begin_child(comm, from, list, /*blocks=*/false);
+}
+
+void FakeNccl::split(nccl::CommHandle& comm, nccl::CommHandle parent) {
+  const Lock held = lock();
+  cuda_->faults.pass("ncclCommSplit");
+  begin_child(comm, find(parent, "ncclCommSplit"), {}, /*blocks=*/true);
+}
+
+void FakeNccl::begin_child(nccl::CommHandle& comm, Comm& from, const std::vector<int>& list,
+                           bool blocks) {
+  if (from.blocks) world_.complain("a communicator is derived from one whose calls block");
+  if (*from.under_way > 0) world_.complain("a communicator is derived from while it is in use");
+  if (!from.children.empty()) world_.complain("a communicator is derived from twice at once");
   std::uint32_t mask = 0;
   for (const int rank : list) mask |= 1U << static_cast<unsigned>(rank);
   const nccl::UniqueId id = world_.child(*from.clique, mask, from.shrinks[list]++);
@@ -96,12 +115,12 @@ void FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
   from.looks_left = looks_at_init;
   comm = nullptr;
   from.children.push_back({&comm, &world_.join(id, size), size,
-                           from.rank - static_cast<int>(before), looks_without_child});
+                           from.rank - static_cast<int>(before), looks_without_child, blocks});
 }
 
 void FakeNccl::write_children(Comm& parent, int looks) {
   for (const Child& child : std::exchange(parent.children, {}))
-    write(*child.handle, *child.clique, child.rank, looks);
+    write(*child.handle, *child.clique, child.rank, looks, child.blocks);
 }
 
 bool FakeNccl::children_have_joined(const Comm& comm) {
@@ -205,7 +224,7 @@ bool FakeNccl::begin_to_abort(nccl::CommHandle handle,
     return false;
   }
   Comm& comm = found->second;
-  ++aborts_;
+  if (!comm.blocks) ++aborts_;
   // The thread that makes a child is joined: it has written the handle of what it has half made.
   write_children(comm, -1);
   ++comm.clique->aborted;
@@ -218,11 +237,13 @@ bool FakeNccl::begin_to_abort(nccl::CommHandle handle,
 }
 
 void FakeNccl::end(nccl::CommHandle handle) {
+  if (comms_.at(handle).is_inside) world_.complain("a call uses a communicator that is freed");
   FakeNcclWorld::leave(*comms_.at(handle).clique);
   comms_.erase(handle);
 }
 
-void FakeNccl::abort(std::span<const nccl::CommHandle* const> comms) noexcept {
+bool FakeNccl::abort(std::span<const nccl::CommHandle* const> comms,
+                     const std::function<bool()>& calls_end) noexcept {
   while (holds_aborts) std::this_thread::yield();
   std::vector<std::shared_ptr<int>> under_way;
   std::vector<nccl::CommHandle> ended;
@@ -238,10 +259,12 @@ void FakeNccl::abort(std::span<const nccl::CommHandle* const> comms) noexcept {
       if (!*comm.aborted && *comm.under_way > 0 && !ended.empty())
         world_.complain("ncclCommAbort waits for kernels of a communicator outside of its group");
   }
+  if (!calls_end()) return false;
   wait_for_kernels(under_way);
   for (const NcclClique* const clique : cliques) wait_for_others(*clique, "ncclCommAbort");
   const Lock held = lock();
   for (const nccl::CommHandle handle : ended) end(handle);
+  return true;
 }
 
 }  // namespace kolo::internal::backend

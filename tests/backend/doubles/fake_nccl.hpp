@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,13 +19,14 @@
 
 namespace kolo::internal::backend {
 
-/// The double of one rank, as strict as NCCL. The handle of a communicator that is being shrunk is
-/// null until the parent is ready, and is then written through the caller's pointer. An abort waits
-/// for kernels, and hangs on kernels of a communicator that is not aborted too. Destroying a
-/// communicator waits for its other ranks to destroy it, or to be lost. Ranks must register memory
-/// in the same order and use the same places in it. A communicator is made by threads of NCCL's
-/// own, which do not inherit the caller's capture mode: it fails while a capture forbids their
-/// calls.
+/// The double of one rank, as strict as NCCL. The handle of a communicator that is being derived is
+/// null until the parent is ready, and is then written through the caller's pointer. The first
+/// group of a communicator whose calls block waits for the other ranks' first group, unless an
+/// abort ends the wait; an abort frees what such a call uses. An abort waits for kernels, and hangs
+/// on kernels of a communicator that is not aborted too. Destroying a communicator waits for its
+/// other ranks to destroy it, or to be lost. Ranks must register memory in the same order and use
+/// the same places in it. A communicator is made by threads of NCCL's own, which do not inherit the
+/// caller's capture mode: it fails while a capture forbids their calls.
 class FakeNccl : public nccl::Library {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
@@ -40,7 +42,8 @@ class FakeNccl : public nccl::Library {
   std::atomic<bool> holds_aborts = false;
   /// The same for calls of `make_unique_id`.
   std::atomic<bool> holds_ids = false;
-  /// The number of polls until a group is ready; negative: never ready.
+  /// The number of polls until a group of a communicator whose calls do not block is ready;
+  /// negative: never ready. If negative, calls that block never return, either.
   int looks_at_group = 1;
   int reported_version = 22809;
   /// If true, then after a rank has aborted, `state` throws on the others, and their `abort` does
@@ -49,7 +52,8 @@ class FakeNccl : public nccl::Library {
   /// Makes `state` throw this error from now on.
   void fail_later(const std::string& error);
 
-  [[nodiscard]] int communicators() const;  // live communicators
+  [[nodiscard]] int communicators() const;  // live ones, without those that were split from them
+  [[nodiscard]] bool any() const;           // any live communicator
   [[nodiscard]] int inits() const;
   [[nodiscard]] int shrinks() const;
   [[nodiscard]] int aborts() const;
@@ -61,13 +65,17 @@ class FakeNccl : public nccl::Library {
   nccl::State init(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank) override;
   void shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
               std::span<const int> excluded) override;
+  void split(nccl::CommHandle& comm, nccl::CommHandle parent) override;
   nccl::State state(nccl::CommHandle comm) override;
   void destroy(nccl::CommHandle comm) noexcept override;
-  void abort(std::span<const nccl::CommHandle* const> comms) noexcept override;
+  bool abort(std::span<const nccl::CommHandle* const> comms,
+             const std::function<bool()>& calls_end) noexcept override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory) noexcept override;
-  void* register_buffer(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) override;
-  void deregister_buffer(nccl::CommHandle comm, void* registration) noexcept override;
+  nccl::Registration register_buffer(nccl::CommHandle comm, std::byte* memory,
+                                     std::size_t bytes) override;
+  void deregister_buffer(nccl::CommHandle comm,
+                         const nccl::Registration& registration) noexcept override;
   void group_start() override;
   nccl::State group_end(nccl::CommHandle comm) override;
   void all_reduce(const void* from, void* to, std::int64_t count, DType dtype, nccl::RedOp op,
@@ -91,17 +99,21 @@ class FakeNccl : public nccl::Library {
     int size = 0;
     int rank = 0;
     int looks_left = 0;  // polls of the ready parent before the handle is written
+    bool blocks = false;
   };
   struct Comm {
     NcclClique* clique = nullptr;
     int rank = 0;
     int looks_left = 0;
     bool made = false;
-    std::uint64_t collectives = 0;                                       // collectives called
-    std::map<int, std::uint64_t> sends{};                                // by peer
-    std::map<int, std::uint64_t> receives{};                             // by peer
-    std::shared_ptr<int> under_way = std::make_shared<int>(0);           // groups in progress
-    std::map<std::vector<int>, int> shrinks{};                           // by excluded ranks
+    bool blocks = false;                                        // its calls do; made by `split`
+    bool connected = false;                                     // has called a collective
+    bool is_inside = false;                                     // a call waits for other ranks
+    std::uint64_t collectives = 0;                              // collectives called
+    std::map<int, std::uint64_t> sends{};                       // by peer
+    std::map<int, std::uint64_t> receives{};                    // by peer
+    std::shared_ptr<int> under_way = std::make_shared<int>(0);  // groups in progress
+    std::map<std::vector<int>, int> shrinks{};                  // by excluded ranks
     std::vector<std::pair<const std::byte*, std::size_t>> registered{};  // in order of registration
     std::vector<const void*> deregistered{};
     /// Children whose handles are written when this communicator is ready or aborted.
@@ -114,7 +126,10 @@ class FakeNccl : public nccl::Library {
   using Lock = std::scoped_lock<std::recursive_mutex, SharedMutex>;
 
   [[nodiscard]] Lock lock() const { return Lock(cuda_->mutex(), world_.mutex()); }
-  void write(nccl::CommHandle& comm, NcclClique& clique, int rank, int looks);
+  void write(nccl::CommHandle& comm, NcclClique& clique, int rank, int looks, bool blocks);
+  void begin_child(nccl::CommHandle& comm, Comm& parent, const std::vector<int>& excluded,
+                   bool blocks);
+  void meet(nccl::CommHandle handle, int NcclClique::*calls, int before);
   void write_children(Comm& parent, int looks);
   [[nodiscard]] static bool children_have_joined(const Comm& comm);
   [[nodiscard]] static std::string place_of(const Comm& comm, const void* memory);

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <thread>
 #include <utility>
 
 #include "base/dtype.hpp"
 #include "base/format.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::internal::backend {
 
@@ -17,13 +19,37 @@ void FakeNccl::group_start() {
   if (std::exchange(grouping_, true)) world_.complain("a group in a group");
 }
 
+/// A call that waits for the other ranks: it returns once all have made as many such calls, and
+/// throws after an abort.
+void FakeNccl::meet(nccl::CommHandle handle, int NcclClique::*calls, int before) {
+  const auto met = [&] {
+    const Lock held = lock();
+    Comm& comm = comms_.at(handle);
+    if (!std::exchange(comm.is_inside, true)) ++(comm.clique->*calls);
+    const bool all = comm.clique->*calls >= (before + 1) * comm.clique->size && looks_at_group >= 0;
+    const bool fails = *comm.aborted || (notices_aborts && comm.clique->aborted > 0);
+    comm.is_inside = !all && !fails;
+    if (fails) throw BackendError("a call of NCCL failed: remote process exited (6)");
+    return all;
+  };
+  while (!met()) std::this_thread::yield();
+}
+
 nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
+  std::vector<FakeCuda::Work> works;
+  bool connects = false;
+  {
+    const Lock held = lock();
+    if (!std::exchange(grouping_, false)) world_.complain("ncclGroupEnd without a beginning");
+    works = std::exchange(group_, {});
+    cuda_->faults.pass("ncclGroupEnd");
+    Comm& comm = find(handle, "ncclGroupEnd");
+    if (works.empty() && !call_failed_) world_.complain("a group without calls");
+    connects = comm.blocks && !std::exchange(comm.connected, true);
+  }
+  if (connects) meet(handle, &NcclClique::connected, 0);
   const Lock held = lock();
-  if (!std::exchange(grouping_, false)) world_.complain("ncclGroupEnd without a beginning");
-  std::vector<FakeCuda::Work> works = std::exchange(group_, {});
-  cuda_->faults.pass("ncclGroupEnd");
   Comm& comm = find(handle, "ncclGroupEnd");
-  if (works.empty() && !call_failed_) world_.complain("a group without calls");
   // All of a group together: none waits for another to be done.
   std::vector<bool> done(works.size(), false);
   ++*comm.under_way;
@@ -36,8 +62,8 @@ nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
     if (all) --*left;
     return all;
   });
-  comm.looks_left = looks_at_group;
-  if (looks_at_group != 0) return nccl::State::in_progress;
+  comm.looks_left = comm.blocks ? 0 : looks_at_group;
+  if (comm.looks_left != 0) return nccl::State::in_progress;
   return state(handle);
 }
 

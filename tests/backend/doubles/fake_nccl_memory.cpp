@@ -34,19 +34,29 @@ void FakeNccl::release(std::byte* memory) noexcept {
   cuda_->unmap_memory(memory);
 }
 
-void* FakeNccl::register_buffer(nccl::CommHandle handle, std::byte* memory, std::size_t bytes) {
-  cuda_->faults.pass("ncclCommRegister");
-  const Lock held = lock();
-  find(handle, "ncclCommRegister").registered.emplace_back(memory, bytes);
-  if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is registered that is not there");
-  return memory;
+nccl::Registration FakeNccl::register_buffer(nccl::CommHandle handle, std::byte* memory,
+                                             std::size_t bytes) {
+  cuda_->faults.pass("ncclCommWindowRegister");
+  int before = 0;
+  bool waits = false;
+  {
+    const Lock held = lock();
+    Comm& comm = find(handle, "ncclCommWindowRegister");
+    before = static_cast<int>(comm.registered.size());
+    waits = comm.blocks;
+    comm.registered.emplace_back(memory, bytes);
+    if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is registered that is not there");
+  }
+  if (waits) meet(handle, &NcclClique::registered, before);
+  return {memory, waits};
 }
 
-void FakeNccl::deregister_buffer(nccl::CommHandle handle, void* registration) noexcept {
+void FakeNccl::deregister_buffer(nccl::CommHandle handle,
+                                 const nccl::Registration& registration) noexcept {
   const Lock held = lock();
-  if (!comms_.contains(handle) || registration == nullptr)
-    return world_.complain("ncclCommDeregister of what is not registered");
-  comms_[handle].deregistered.push_back(registration);
+  if (!comms_.contains(handle) || registration.handle == nullptr)
+    return world_.complain("what is not registered is deregistered");
+  comms_[handle].deregistered.push_back(registration.handle);
 }
 
 std::string FakeNccl::place_of(const Comm& comm, const void* memory) {

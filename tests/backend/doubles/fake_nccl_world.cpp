@@ -32,6 +32,7 @@ nccl::UniqueId id_with(std::uint64_t number) {
 void clear(NcclClique& clique) {
   clique.number = 0;
   clique.size = clique.joined = clique.aborted = clique.ended = 0;
+  clique.connected = clique.registered = 0;
   clique.processes.fill(0);
   clique.children.fill({});
   for (NcclSlot& slot : clique.slots) slot.collectives = slot.deposited = slot.taken = 0;

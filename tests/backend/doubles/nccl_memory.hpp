@@ -73,6 +73,8 @@ struct NcclClique {
   int size;
   int joined;
   int aborted;
+  int connected;   // ranks that have called a collective
+  int registered;  // pieces of memory, of all ranks
   int ended;
   /// The process id of each rank, until it begins to destroy or to abort the communicator.
   std::array<int, max_ranks> processes;

@@ -27,7 +27,7 @@ struct WorldOptions {
   bool share_a_gpu = false;
   bool with_nccl = true;
   std::string nccl_error{};    // error of the search for NCCL, if not empty
-  bool nccl_shrinks = true;    // true since NCCL 2.27
+  bool nccl_derives = true;    // true since NCCL 2.27
   bool leaves_memory = false;  // leaves memory and streams unreleased
   std::uint64_t seed = 1;
   Settings settings{};
@@ -35,10 +35,10 @@ struct WorldOptions {
 };
 
 /// A double of NCCL before 2.27.
-class NcclWithoutShrink : public FakeNccl {
+class NcclBefore227 : public FakeNccl {
  public:
   using FakeNccl::FakeNccl;
-  bool can_shrink() override { return false; }
+  bool can_derive() override { return false; }
 };
 
 class GpuWorld {
@@ -59,8 +59,8 @@ class GpuWorld {
       Rank& made = ranks_.emplace_back();
       made.cuda = std::make_shared<FakeCuda>(std::vector{options.share_a_gpu ? 0 : rank},
                                              options.seed + static_cast<std::uint64_t>(rank));
-      made.nccl = options.nccl_shrinks ? std::make_shared<FakeNccl>(nccl_, made.cuda)
-                                       : std::make_shared<NcclWithoutShrink>(nccl_, made.cuda);
+      made.nccl = options.nccl_derives ? std::make_shared<FakeNccl>(nccl_, made.cuda)
+                                       : std::make_shared<NcclBefore227>(nccl_, made.cuda);
       made.gpu = std::make_unique<gpu::Gpu>(made.cuda);
       made.backend = std::make_unique<Router>(
           host_.backend(rank), *made.gpu, rank,
@@ -86,7 +86,7 @@ class GpuWorld {
       for (const std::string& complaint : ranks_[i].cuda->complaints())
         if (!leaves_memory_ || !complaint.ends_with(" are left"))
           ADD_FAILURE() << "rank " << i << ": " << complaint;
-      EXPECT_TRUE(leaves_memory_ || ranks_[i].nccl->communicators() == 0) << "rank " << i;
+      EXPECT_TRUE(leaves_memory_ || !ranks_[i].nccl->any()) << "rank " << i;
     }
     for (const std::string& complaint : nccl_->complaints()) ADD_FAILURE() << complaint;
   }

@@ -15,9 +15,9 @@ namespace kolo::internal::backend::nccl {
 namespace {
 
 /// Broadcasts each tensor in place. NCCL runs the broadcasts of a group together.
-class Broadcast : public GpuExecution {
+class Broadcast : public Collective {
  public:
-  using GpuExecution::GpuExecution;
+  using Collective::Collective;
 
  private:
   bool begin() override {
@@ -60,10 +60,9 @@ struct Arrival {
 
 /// A collective whose ranks have different numbers of rows. They exchange these first, over the
 /// backend for CPU tensors.
-class RowExecution : public GpuExecution {
+class RowCollective : public Collective {
  public:
-  RowExecution(const LaunchContext& context, Batch given)
-      : GpuExecution(context, std::move(given)) {
+  RowCollective(const LaunchContext& context, Batch given) : Collective(context, std::move(given)) {
     const std::vector<std::int64_t> rows = sent_rows(batch());
     exchange_numbers(std::as_bytes(std::span(rows)));
   }
@@ -90,13 +89,14 @@ class RowExecution : public GpuExecution {
 /// Packs small tensors with few launches, gathers them with one call (or with one broadcast per
 /// rank if padding would cost too much), and unpacks them with few launches. NCCL takes long to
 /// plan a group of many calls.
-class Allgather : public RowExecution {
+class Allgather : public RowCollective {
  public:
-  Allgather(const LaunchContext& context, Batch given) : RowExecution(context, std::move(given)) {}
+  Allgather(const LaunchContext& context, Batch given) : RowCollective(context, std::move(given)) {}
 
  private:
+  void prepare() override { allocate_results(1, 0); }
+
   bool begin() override {
-    allocate_results(1, 0);
     for (const Arrival& arrival : arrivals())
       if (arrival.bytes() > 0) (stays(arrival) ? in_place_ : packed_).push_back(&arrival);
     if (!packed_.empty()) pack();
@@ -184,13 +184,16 @@ class Allgather : public RowExecution {
 };
 
 /// Sends every other rank its rows, tensor by tensor.
-class Alltoall : public RowExecution {
+class Alltoall : public RowCollective {
  public:
-  using RowExecution::RowExecution;
+  using RowCollective::RowCollective;
 
  private:
-  bool begin() override {
+  void prepare() override {
     allocate_results(static_cast<std::size_t>(size()), static_cast<std::size_t>(index()));
+  }
+
+  bool begin() override {
     const auto any = [](const std::vector<std::int64_t>& rows) {
       return std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; });
     };
@@ -220,14 +223,14 @@ class Alltoall : public RowExecution {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch batch) {
-  return std::make_unique<Broadcast>(context, std::move(batch));
+std::shared_ptr<Collective> make_broadcast(const LaunchContext& context, Batch batch) {
+  return std::make_shared<Broadcast>(context, std::move(batch));
 }
 
-std::unique_ptr<Execution> make_gather(const LaunchContext& context, Batch batch) {
+std::shared_ptr<Collective> make_gather(const LaunchContext& context, Batch batch) {
   if (batch.kind.type == OperationType::alltoall)
-    return std::make_unique<Alltoall>(context, std::move(batch));
-  return std::make_unique<Allgather>(context, std::move(batch));
+    return std::make_shared<Alltoall>(context, std::move(batch));
+  return std::make_shared<Allgather>(context, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::nccl

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -27,91 +25,73 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds pause{1};  // between two queries of the state
 
-}  // namespace
-
-struct Worker::Shared {
-  std::mutex mutex{};
-  std::condition_variable changed{};
-  std::deque<std::function<void()>> work{};
-  std::thread thread{};
-  bool stopping = false;
-  bool stopped = false;
-
-  void run() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [this] { return stopping || !work.empty(); });
-      if (work.empty()) break;
-      const std::function<void()> next = std::move(work.front());
-      work.pop_front();
-      lock.unlock();
-      next();
-      lock.lock();
-    }
-    stopped = true;
-    changed.notify_all();
-  }
-};
-
-Worker::Worker() : shared_(std::make_shared<Shared>()) {}
-
-Worker::~Worker() {
-  if (shared_->thread.joinable()) shared_->thread.detach();
-}
-
-bool Worker::stop(std::chrono::nanoseconds patience) {
-  if (!shared_->thread.joinable()) return true;
-  std::unique_lock lock(shared_->mutex);
-  shared_->stopping = true;
-  shared_->changed.notify_all();
-  const bool stopped =
-      shared_->changed.wait_for(lock, patience, [this] { return shared_->stopped; });
-  lock.unlock();
-  // A thread that has not stopped is detached by the destructor.
-  if (stopped) shared_->thread.join();
-  return stopped;
-}
-
-void Worker::post(std::function<void()> work) {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->work.push_back(std::move(work));
-  if (!shared_->thread.joinable())
-    // The thread shares the ownership of its state, since it may outlive the worker.
-    shared_->thread = std::thread([shared = shared_] { shared->run(); });
-  shared_->changed.notify_all();
-}
-
-namespace {
-
 void release_buffers(Library& library, CommState& state) {
   for (const CommState::Buffer& buffer : state.buffers) library.release(buffer.memory);
   state.buffers.clear();
 }
 
-/// Waits until a communicator exists, whether it is created anew or shrunk from `parent`. A shrunk
-/// one exists once the parent is ready and the child's handle is no longer null:
-/// ncclCommInitRankFunc writes the handle at its end, and ncclCommGetAsyncError(NULL) is an invalid
-/// argument. `now` is the state of a communicator without a parent.
-std::string wait_until_made(Library& library, CommState& state, CommHandle parent, State now,
-                            const char* call, std::chrono::nanoseconds timeout) {
-  SessionClock clock(steady_clock::now());
-  const auto deadline = clock.now() + timeout;
-  CommHandle watched = parent != nullptr ? parent : state.handle;
-  while (now == State::in_progress) {
-    if (state.canceled) return "creation of the NCCL communicator was canceled";
-    static_cast<void>(clock.advance(steady_clock::now()));
-    if (clock.now() >= deadline)
-      return fmt::format("{} is not done after {} s", call,
-                         std::chrono::duration<double>(timeout).count());
-    std::this_thread::sleep_for(pause);
-    now = library.state(watched);
-    if (now == State::ready && watched == parent) {
+/// Creates a communicator step by step, within a time for all of them. Each step returns why it has
+/// failed.
+class Creation {
+ public:
+  Creation(Library& library, const std::atomic<bool>& canceled, std::chrono::nanoseconds timeout)
+      : library_(library),
+        canceled_(canceled),
+        timeout_(timeout),
+        clock_(steady_clock::now()),
+        deadline_(clock_.now() + timeout) {}
+
+  std::string init(CommHandle& made, int size, const UniqueId& id, int rank) {
+    State now = library_.init(made, size, id, rank);
+    while (now == State::in_progress) {
+      if (std::string error = pause_in("ncclCommInitRankConfig"); !error.empty()) return error;
+      now = library_.state(made);
+    }
+    return "";
+  }
+  std::string shrink(CommHandle& made, CommHandle parent, const std::vector<int>& excluded) {
+    library_.shrink(made, parent, excluded);
+    return wait_for_child(made, parent, "ncclCommShrink");
+  }
+  std::string split(CommHandle& made, CommHandle parent) {
+    library_.split(made, parent);
+    return wait_for_child(made, parent, "ncclCommSplit");
+  }
+
+ private:
+  /// The child exists once the parent is ready and the child's handle is no longer null:
+  /// ncclCommInitRankFunc writes the handle at its end, and ncclCommGetAsyncError(NULL) is an
+  /// invalid argument.
+  std::string wait_for_child(CommHandle& made, CommHandle parent, const char* call) {
+    for (;;) {
+      if (std::string error = pause_in(call); !error.empty()) return error;
+      if (library_.state(parent) == State::in_progress) continue;
       // A thread of NCCL writes the handle.
-      const CommHandle made = std::atomic_ref(state.handle).load(std::memory_order_acquire);
-      if (made != nullptr) watched = made;
-      now = State::in_progress;
+      const CommHandle child = std::atomic_ref(made).load(std::memory_order_acquire);
+      if (child != nullptr && library_.state(child) == State::ready) return "";
     }
   }
+  std::string pause_in(const char* call) {
+    if (canceled_) return "creation of the NCCL communicator was canceled";
+    static_cast<void>(clock_.advance(steady_clock::now()));
+    if (clock_.now() >= deadline_)
+      return fmt::format("{} is not done after {} s", call,
+                         std::chrono::duration<double>(timeout_).count());
+    std::this_thread::sleep_for(pause);
+    return "";
+  }
+
+  Library& library_;
+  const std::atomic<bool>& canceled_;
+  std::chrono::nanoseconds timeout_;
+  SessionClock clock_;
+  SessionClock::TimePoint deadline_;
+};
+
+/// The communicator for collectives, once its root exists.
+std::string finish(Creation& creation, Library& library, CommState& state) {
+  if (library.can_derive()) return creation.split(state.handle, state.root);
+  state.handle = std::exchange(state.root, nullptr);
   return "";
 }
 
@@ -129,7 +109,7 @@ std::string_view advice_for(std::string_view error) {
 CommunicatorGroup::~CommunicatorGroup() {
   const auto deadline = steady_clock::now() + patience_;
   bool stopped = true;
-  for (Worker* worker : {&destroyer_, &worker_})
+  for (Worker* worker : {&launcher_, &destroyer_, &worker_})
     stopped = worker->stop(deadline - steady_clock::now()) && stopped;
   if (stopped) return;
   log(LogLevel::warning, "an NCCL call does not return; its thread and GPU memory are leaked");
@@ -164,18 +144,14 @@ std::shared_ptr<CommState> CommunicatorGroup::add() {
   return states_.emplace_back(std::make_shared<CommState>());
 }
 
-void CommunicatorGroup::make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent,
-                             const char* call, std::chrono::nanoseconds timeout,
-                             std::function<State(Library&, CommState&)> begin) {
-  worker_.post([state = std::move(state), parent = std::move(parent), call, timeout,
-                begin = std::move(begin), library = library_, runtime = gpu_.runtime(),
-                device = gpu_.index()] {
+void CommunicatorGroup::make(std::shared_ptr<CommState> state,
+                             std::function<std::string(Library&, CommState&)> make_all) {
+  worker_.post([state = std::move(state), make_all = std::move(make_all), library = library_,
+                runtime = gpu_.runtime(), device = gpu_.index()] {
     std::string error;
     try {
       const gpu::DeviceGuard guard(*runtime, device);
-      const State now = begin(*library, *state);
-      error = wait_until_made(*library, *state, parent != nullptr ? parent->handle : nullptr, now,
-                              call, timeout);
+      error = make_all(*library, *state);
     } catch (const std::exception& failure) {
       error = failure.what();
     }
@@ -192,11 +168,15 @@ void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
   std::erase(states_, state);
   post_to(destroyer_, [state](Library& library) {
     for (const CommState::Buffer& buffer : state->buffers)
-      if (buffer.registration != nullptr)
-        library.deregister_buffer(state->handle, buffer.registration);
+      library.deregister_buffer(state->handle, buffer.registration);
     library.destroy(state->handle);
+    if (state->root != nullptr) library.destroy(state->root);
     release_buffers(library, *state);
   });
+}
+
+void CommunicatorGroup::launch(std::function<void()> work) {
+  post_to(launcher_, [work = std::move(work)](Library&) { work(); });
 }
 
 /// NCCL's kernels use the buffers until the abort has returned, and the copies launched behind them
@@ -204,13 +184,15 @@ void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
 /// program could not save the contents of the GPU. A half-made communicator is ended by the abort
 /// of its parent, which then writes the child's handle.
 void CommunicatorGroup::abort() noexcept {
-  if (std::exchange(aborted_, true)) return;
+  if (aborted_->exchange(true)) return;
   for (const auto& state : states_) state->canceled = true;
   try {
-    post([states = states_, runtime = gpu_.runtime(), stream = gpu_.stream()](Library& library) {
+    post([states = states_, runtime = gpu_.runtime(), stream = gpu_.stream(),
+          calls_end = launcher_.idle_within(patience_)](Library& library) {
       std::vector<const CommHandle*> handles;
-      for (const auto& state : states) handles.push_back(&state->handle);
-      library.abort(handles);
+      for (const auto& state : states)
+        for (const CommHandle* handle : {&state->root, &state->handle}) handles.push_back(handle);
+      if (!library.abort(handles, calls_end)) return;
       runtime->synchronize(stream);
       for (const auto& state : states) release_buffers(library, *state);
     });
@@ -234,24 +216,28 @@ Communicator::~Communicator() {
 void Communicator::begin_to_make() {
   if (parent_ == nullptr) {
     state_ = group_.add();
-    group_.make(state_, nullptr, "ncclCommInitRankConfig", timeout_,
-                [size = size(), own = own_, id = id_](Library& nccl, CommState& state) {
-                  return nccl.init(state.handle, size, id, own);
-                });
+    group_.make(state_, [size = size(), own = own_, id = id_, timeout = timeout_](
+                            Library& library, CommState& state) {
+      Creation creation(library, state.canceled, timeout);
+      std::string error = creation.init(state.root, size, id, own);
+      return error.empty() ? finish(creation, library, state) : error;
+    });
     return;
   }
-  // ncclCommShrink requires that nothing is in progress on the parent.
-  if (!parent_->ready() || !parent_->idle()) return;
+  if (!parent_->ready()) return;
   std::vector<int> excluded;  // indices among the parent's ranks
   for (int place = 0; place < parent_->size(); ++place)
     if (!std::ranges::binary_search(ranks_, parent_->ranks_[static_cast<std::size_t>(place)]))
       excluded.push_back(place);
   state_ = group_.add();
-  group_.make(state_, parent_->state_, "ncclCommShrink", timeout_,
-              [parent = parent_->handle_, excluded](Library& nccl, CommState& state) {
-                nccl.shrink(state.handle, parent, excluded);
-                return State::in_progress;
-              });
+  // Nothing else runs on the parent's root: ncclCommShrink and ncclCommSplit require it.
+  group_.make(state_, [parent = parent_->state_, excluded, timeout = timeout_](Library& library,
+                                                                               CommState& state) {
+    Creation creation(library, state.canceled, timeout);
+    if (excluded.empty()) return creation.split(state.handle, parent->root);
+    std::string error = creation.shrink(state.root, parent->root, excluded);
+    return error.empty() ? finish(creation, library, state) : error;
+  });
 }
 
 void Communicator::require_alive() const {
@@ -260,7 +246,10 @@ void Communicator::require_alive() const {
 
 bool Communicator::ready() {
   require_alive();
-  if (handle_ != nullptr) return library().state(handle_) == State::ready;
+  if (handle_ != nullptr) {
+    static_cast<void>(library().state(handle_));  // throws
+    return true;
+  }
   if (state_ == nullptr) begin_to_make();
   if (state_ == nullptr) return false;
   const std::lock_guard lock(state_->mutex);
@@ -290,7 +279,7 @@ std::byte* Communicator::buffer(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     CommState::Buffer& made = buffers.emplace_back();
     try {
-      made = {library().allocate(size), size, nullptr};
+      made = {library().allocate(size), size, {}};
     } catch (...) {
       buffers.pop_back();
       throw;

@@ -13,47 +13,29 @@
 #include <vector>
 
 #include "backend/gpu/nccl/library.hpp"
+#include "backend/gpu/nccl/worker.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/handles.hpp"
 
 namespace kolo::internal::backend::nccl {
 
-/// A thread that makes blocking calls one after another. The first `post` starts it. Thread-safe.
-class Worker {
- public:
-  Worker();
-  /// Detaches the thread unless it was stopped.
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-
-  /// `work` must not throw, and owns all objects that it uses.
-  void post(std::function<void()> work);
-
-  /// Waits up to `patience` for posted calls. If a call does not return, its thread is left behind,
-  /// so that it does not keep the process from ending, and the result is false. Must be the last
-  /// call.
-  [[nodiscard]] bool stop(std::chrono::nanoseconds patience);
-
- private:
-  struct Shared;
-
-  std::shared_ptr<Shared> shared_;
-};
-
-/// The part of a communicator that the worker accesses. It lies on the heap, because NCCL writes
-/// `handle` after the creating call has returned.
+/// The part of a communicator that threads other than the driver's access. It lies on the heap,
+/// because NCCL writes the handles after the creating calls have returned.
 struct CommState {
   /// Memory that all ranks have registered, with the same size.
   struct Buffer {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
-    void* registration = nullptr;
+    Registration registration{};
   };
 
   std::atomic<bool> canceled{false};
-  std::vector<Buffer> buffers{};  // accessed by the driver until it asks the worker to abort
-  CommHandle handle = nullptr;    // accessed by the worker until the communicator exists
+  std::vector<Buffer> buffers{};  // accessed by launches until they have ended, then by the worker
+  // Accessed by the worker until the communicator exists:
+  /// From which others are derived. Its calls do not block, so that creation ends by a deadline.
+  /// Null if it is another's, or NCCL cannot derive.
+  CommHandle root = nullptr;
+  CommHandle handle = nullptr;  // for collectives
 
   std::mutex mutex{};  // guards the members below; never held during a call of NCCL
   bool done = false;   // creation has ended
@@ -80,15 +62,23 @@ class CommunicatorGroup {
 
   /// Adds a communicator that is about to be created, after the communicators that it derives from.
   [[nodiscard]] std::shared_ptr<CommState> add();
-  /// Calls `begin`, and waits until creation has succeeded, failed or was canceled. `parent` is the
-  /// communicator to shrink, or null. Only `abort` ends what `begin` has started.
-  void make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent, const char* call,
-            std::chrono::nanoseconds timeout, std::function<State(Library&, CommState&)> begin);
+  /// Calls `make_all(library, state)`, which returns why it has failed.
+  void make(std::shared_ptr<CommState> state,
+            std::function<std::string(Library&, CommState&)> make_all);
+  /// Calls `work` in the launching thread, one after another, with the GPU as its device. It must
+  /// not throw.
+  void launch(std::function<void()> work);
+  /// Waits for the launching thread. False if it does not return; it may then use the communicators
+  /// for ever.
+  [[nodiscard]] bool stop_launching() { return launcher_.stop(patience_); }
   /// Destroys an idle communicator. All its ranks destroy communicators in the same order.
   void destroy(const std::shared_ptr<CommState>& state);
   /// Ends all work in progress on all communicators, then releases their memory.
   void abort() noexcept;
-  [[nodiscard]] bool aborted() const { return aborted_; }
+  [[nodiscard]] bool aborted() const { return *aborted_; }
+  /// Outlives the group: for a launch that does not return.
+  [[nodiscard]] std::shared_ptr<const std::atomic<bool>> aborted_flag() const { return aborted_; }
+  [[nodiscard]] std::chrono::nanoseconds patience() const { return patience_; }
 
  private:
   /// Calls `work(library)` with the GPU as the worker's device, if it can be set.
@@ -101,22 +91,22 @@ class CommunicatorGroup {
   gpu::Gpu& gpu_;
   std::chrono::nanoseconds patience_;
   std::vector<std::shared_ptr<CommState>> states_{};  // not destroyed; parents before children
-  bool aborted_ = false;
+  std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
   Worker worker_{};     // creates and aborts
+  Worker launcher_{};   // makes the calls that wait for other ranks when these come late
   Worker destroyer_{};  // destroys
 };
 
-/// A communicator of NCCL. The workers create and destroy it, and the driver uses it in between.
-/// Every call ends by a deadline or by an abort of the group.
+/// A communicator of NCCL. The workers create and destroy it, and launches use it in between. Every
+/// call ends by a deadline or by an abort of the group.
 class Communicator {
  public:
   /// `ranks` are ranks of the world; `own` is the index of this rank among them. Creation begins
   /// with the first call of `ready` and fails after `timeout`.
   Communicator(CommunicatorGroup& group, std::vector<int> ranks, int own, const UniqueId& id,
                std::chrono::nanoseconds timeout);
-  /// A communicator of some of the parent's ranks, including this rank, created as soon as nothing
-  /// runs on the parent. The parent outlives it, and must not be used until it is ready. Every rank
-  /// of the parent creates the parent too, sooner or later.
+  /// A communicator of some or all of the parent's ranks, including this rank. The parent outlives
+  /// it. Every rank of the parent creates the parent too, sooner or later.
   Communicator(CommunicatorGroup& group, Communicator& parent, std::vector<int> ranks,
                std::chrono::nanoseconds timeout);
   /// Destroys the communicator unless the group was aborted.
@@ -124,12 +114,12 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// False during creation, or while the last call is in progress. Throws BackendError if that
-  /// failed, on this or another rank, or if the group was aborted.
+  /// False during creation. Throws BackendError if that or a later call has failed, on this or
+  /// another rank, or if the group was aborted.
   [[nodiscard]] bool ready();
   [[nodiscard]] bool is_being_made() const { return state_ != nullptr && handle_ == nullptr; }
 
-  /// The communicator from which this one is shrunk, or null.
+  /// The communicator from which this one is derived, or null.
   [[nodiscard]] const Communicator* parent() const { return parent_; }
 
   /// Counts executions that have launched work and are not done.
@@ -137,7 +127,7 @@ class Communicator {
   void end_use() { --in_use_; }
   [[nodiscard]] bool idle() const { return in_use_ == 0; }
 
-  /// Destroys the communicator, which is idle, if it exists. The next `ready` shrinks it from
+  /// Destroys the communicator, which is idle, if it exists. The next `ready` derives it from
   /// `parent`.
   void retire(Communicator& parent);
 
@@ -145,14 +135,15 @@ class Communicator {
   /// Throws BackendError if the group was aborted.
   void require_alive() const;
 
+  [[nodiscard]] CommunicatorGroup& group() const { return group_; }
   [[nodiscard]] CommHandle handle() const { return handle_; }
   [[nodiscard]] Library& library() const { return group_.library(); }
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
 
   /// At least `bytes` of memory, at the same offset of the same registration on all ranks, provided
-  /// that all ranks request the same sizes in the same order. All executions share this memory,
-  /// since the stream runs them one after the other.
+  /// that all ranks request the same sizes in the same order. All launches share this memory, since
+  /// the stream runs them one after the other. Only launches call it.
   [[nodiscard]] std::byte* buffer(std::size_t bytes);
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/batch.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::internal::backend::nccl {
 namespace {
@@ -39,25 +40,64 @@ class Group {
 
 }  // namespace
 
-GpuExecution::GpuExecution(const LaunchContext& context, Batch batch)
-    : context_(context),
-      batch_(std::move(batch)),
-      index_(index_of(context.rank, batch_)),
-      place_(context.order.queue_up()) {}
+Collective::Collective(const LaunchContext& context, Batch batch)
+    : context_(context), batch_(std::move(batch)), index_(index_of(context.rank, batch_)) {}
 
+std::shared_ptr<gpu::Completion> Collective::launch() {
+  communicator().require_alive();
+  // The stream waits for the tensors, not this thread.
+  gpu().await(batch_.tensors, stream());
+  if (begin()) call_nccl();
+  end();
+  return std::make_shared<gpu::Completion>(gpu().runtime(), gpu().index(), stream());
+}
+
+/// A call may return only after an abort, and report success. If it returns after the session has
+/// left it behind, the communicator exists no more, but the flag does.
+void Collective::call_nccl() {
+  const auto library = communicator().group().shared_library();
+  const auto aborted = communicator().group().aborted_flag();
+  const CommHandle called = comm();
+  Group group(*library, called);
+  call();
+  State now = group.end();
+  while (now == State::in_progress && !*aborted) {
+    std::this_thread::yield();
+    now = library->state(called);
+  }
+  if (*aborted) throw BackendError("NCCL's communicator was aborted");
+}
+
+void GpuExecution::Launch::perform(Collective& collective) noexcept {
+  try {
+    completion = collective.launch();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // Release: pairs with the acquire in `step`, after which the driver reads the outcome.
+  ended.store(true, std::memory_order_release);
+}
+
+/// A launch uses the batch's tensors, which the program may free after this.
 GpuExecution::~GpuExecution() {
   if (stage_ == Stage::done) return;
   communicator().abort();
+  if (stage_ == Stage::calling) {
+    const auto deadline = std::chrono::steady_clock::now() + communicator().group().patience();
+    while (!launch_->ended.load(std::memory_order_acquire) &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+  }
   if (stage_ != Stage::preparing) communicator().end_use();
 }
 
 Progress GpuExecution::step() {
   try {
     switch (stage_) {
-      case Stage::preparing: return prepare_and_call();
-      case Stage::calling: return finish_calling();
+      case Stage::preparing: return prepare_and_launch();
+      case Stage::calling: return finish_launch();
       case Stage::running:
-        if (!completion_->is_done()) {
+        if (!launch_->completion->is_done()) {
           // Throws if NCCL has failed, in which case the kernels may never end.
           static_cast<void>(communicator().ready());
           return Progress::waiting;
@@ -65,9 +105,9 @@ Progress GpuExecution::step() {
         communicator().require_alive();  // an abort also ends kernels, but without results
         stage_ = Stage::done;
         communicator().end_use();
-        if (batch_.observer != nullptr)
-          batch_.observer->on_phase(batch_.sequence, Phase::reduce, called_at_,
-                                    std::chrono::steady_clock::now());
+        if (const Batch& batch = collective_->batch(); batch.observer != nullptr)
+          batch.observer->on_phase(batch.sequence, Phase::reduce, called_at_,
+                                   std::chrono::steady_clock::now());
         break;
       case Stage::done: break;
     }
@@ -78,22 +118,19 @@ Progress GpuExecution::step() {
   }
 }
 
-Progress GpuExecution::prepare_and_call() {
-  if (lacks_numbers()) is_gathered_ = gathered_->step() == Progress::done;
-  if (lacks_numbers() || !context_.order.is_next(place_) || !communicator().ready() ||
+Progress GpuExecution::prepare_and_launch() {
+  if (!has_numbers_) has_numbers_ = collective_->has_numbers();
+  if (!has_numbers_ || !context_.order.is_next(place_) || !communicator().ready() ||
       !retire_others())
     return Progress::waiting;
+  collective_->prepare();
   called_at_ = std::chrono::steady_clock::now();
-  // The stream waits for the tensors, not this thread.
-  gpu().await(batch_.tensors, stream());
   stage_ = Stage::calling;
   communicator().begin_use();
-  if (begin()) {
-    Group group(library(), comm());
-    call();
-    if (group.end() == State::in_progress && !group_is_launched()) return Progress::moved;
-  }
-  return finish_calling();
+  communicator().group().launch(
+      [launch = launch_, collective = collective_] { launch->perform(*collective); });
+  context_.order.serve();
+  return launch_ends_soon() ? finish_launch() : Progress::moved;
 }
 
 /// Retires communicators in launch order: creation and destruction wait for the other ranks, so all
@@ -106,32 +143,33 @@ bool GpuExecution::retire_others() {
   return true;
 }
 
-/// NCCL launches a group on a non-blocking communicator from a thread of its own
-/// (ncclGroupEndInternal), within about 50 us. A short wait here, within the time of a step, spares
-/// an idle driver its pause.
-bool GpuExecution::group_is_launched() {
+/// A launch usually takes less than 50 us. A short wait here, within the time of a step, spares an
+/// idle driver its pause.
+bool GpuExecution::launch_ends_soon() const {
   constexpr int min_looks = 16;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(150);
-  for (int look = 1; !communicator().ready(); ++look) {
+  for (int look = 1; !launch_->ended.load(std::memory_order_acquire); ++look) {
     if (look >= min_looks && std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::yield();
   }
   return true;
 }
 
-Progress GpuExecution::finish_calling() {
-  if (!communicator().ready()) return Progress::waiting;
-  end();
-  completion_ = std::make_shared<gpu::Completion>(gpu().runtime(), gpu().index(), stream());
-  context_.order.serve();
+Progress GpuExecution::finish_launch() {
+  if (!launch_->ended.load(std::memory_order_acquire)) {
+    // Throws if NCCL has failed, in which case the call may wait for another rank for ever.
+    static_cast<void>(communicator().ready());
+    return Progress::waiting;
+  }
+  if (launch_->error) std::rethrow_exception(launch_->error);
   stage_ = Stage::running;
   return context_.blocking_wait ? Progress::moved : Progress::launched;
 }
 
 Awaited GpuExecution::waits_for() const {
-  if (lacks_numbers()) return gathered_->waits_for();
+  if (!has_numbers_) return collective_->waits_for_numbers();
   std::vector<int> others;
-  for (const int rank : batch_.ranks)
+  for (const int rank : collective_->batch().ranks)
     if (rank != context_.rank) others.push_back(rank);
   switch (stage_) {
     case Stage::preparing: return {std::move(others), "to make NCCL's communicator"};

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base class of collectives over NCCL.
+// Collectives over NCCL, and their executions.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -32,7 +35,7 @@ class LaunchOrder {
   std::uint64_t served_ = 0;
 };
 
-/// The objects that an execution uses. All outlive it.
+/// The objects that a collective uses. All outlive it.
 struct LaunchContext {
   gpu::Gpu& gpu;
   Backend& cpu;
@@ -43,19 +46,26 @@ struct LaunchContext {
   std::vector<Communicator*> to_retire;  // communicators to retire before the launch
 };
 
-/// Waits until it is next in the launch order and the communicator is ready, launches all work on
-/// the stream, and then only notices its end. An execution that is abandoned aborts all
-/// communicators.
-class GpuExecution : public Execution {
+/// What a batch launches on the stream. The driver constructs and prepares it; then the launching
+/// thread has it.
+class Collective {
  public:
-  GpuExecution(const LaunchContext& context, Batch batch);
-  ~GpuExecution() override;
-  GpuExecution(const GpuExecution&) = delete;
-  GpuExecution& operator=(const GpuExecution&) = delete;
+  Collective(const LaunchContext& context, Batch batch);
+  virtual ~Collective() = default;
+  Collective(const Collective&) = delete;
+  Collective& operator=(const Collective&) = delete;
 
-  Progress step() final;
-  [[nodiscard]] Awaited waits_for() const final;
-  [[nodiscard]] std::shared_ptr<gpu::Completion> completion() const final { return completion_; }
+  [[nodiscard]] const Batch& batch() const { return batch_; }
+
+  // For the driver:
+  /// Advances the exchange of numbers. True once it is done.
+  [[nodiscard]] bool has_numbers() { return !gathered_ || gathered_->step() == Progress::done; }
+  [[nodiscard]] Awaited waits_for_numbers() const { return gathered_->waits_for(); }
+  /// Called right before the launch: may call allocators of the program.
+  virtual void prepare() {}
+
+  /// For the launching thread: launches all work. The result is its end.
+  [[nodiscard]] std::shared_ptr<gpu::Completion> launch();
 
  protected:
   /// Launches the work before NCCL's. False if NCCL has nothing to do.
@@ -65,13 +75,12 @@ class GpuExecution : public Execution {
   /// Launches the work after NCCL's.
   virtual void end() {}
 
-  /// Called by constructors: before `begin`, every rank gets the `own` bytes of every other.
+  /// Called by constructors: before `prepare`, every rank gets the `own` bytes of every other.
   void exchange_numbers(std::span<const std::byte> own) {
     gathered_.emplace(context_.cpu, batch_, 1, own);
   }
   [[nodiscard]] const SmallAllgather& gathered() const { return *gathered_; }
 
-  [[nodiscard]] const Batch& batch() const { return batch_; }
   [[nodiscard]] gpu::Gpu& gpu() const { return context_.gpu; }
   [[nodiscard]] Communicator& communicator() const { return context_.communicator; }
   [[nodiscard]] Library& library() const { return communicator().library(); }
@@ -81,30 +90,62 @@ class GpuExecution : public Execution {
   [[nodiscard]] int index() const { return index_; }
 
  private:
-  enum class Stage : std::uint8_t { preparing, calling, running, done };
-
-  [[nodiscard]] bool lacks_numbers() const { return gathered_ && !is_gathered_; }
-  Progress prepare_and_call();
-  [[nodiscard]] bool retire_others();
-  [[nodiscard]] bool group_is_launched();
-  Progress finish_calling();
+  void call_nccl();
 
   LaunchContext context_;
   Batch batch_;
   int index_;
+  std::optional<SmallAllgather> gathered_{};
+};
+
+/// Waits until it is next in the launch order and the communicator is ready, has the collective
+/// launched, and then only notices its end. An execution that is abandoned aborts all
+/// communicators.
+class GpuExecution final : public Execution {
+ public:
+  GpuExecution(const LaunchContext& context, std::shared_ptr<Collective> collective)
+      : context_(context), collective_(std::move(collective)), place_(context.order.queue_up()) {}
+  ~GpuExecution() override;
+  GpuExecution(const GpuExecution&) = delete;
+  GpuExecution& operator=(const GpuExecution&) = delete;
+
+  Progress step() override;
+  [[nodiscard]] Awaited waits_for() const override;
+  [[nodiscard]] std::shared_ptr<gpu::Completion> completion() const override {
+    return stage_ == Stage::running || stage_ == Stage::done ? launch_->completion : nullptr;
+  }
+
+ private:
+  enum class Stage : std::uint8_t { preparing, calling, running, done };
+  /// The outcome, which the launching thread writes before `ended`.
+  struct Launch {
+    std::shared_ptr<gpu::Completion> completion{};
+    std::exception_ptr error{};
+    std::atomic<bool> ended{false};
+
+    void perform(Collective& collective) noexcept;
+  };
+
+  Progress prepare_and_launch();
+  [[nodiscard]] bool retire_others();
+  [[nodiscard]] bool launch_ends_soon() const;
+  Progress finish_launch();
+  [[nodiscard]] Communicator& communicator() const { return context_.communicator; }
+
+  LaunchContext context_;
+  std::shared_ptr<Collective> collective_;  // shared with the launching thread, as is the next
+  std::shared_ptr<Launch> launch_ = std::make_shared<Launch>();
   std::uint64_t place_;
   Stage stage_ = Stage::preparing;
-  std::optional<SmallAllgather> gathered_{};
-  bool is_gathered_ = false;
-  std::shared_ptr<gpu::Completion> completion_{};
+  bool has_numbers_ = false;
   std::chrono::steady_clock::time_point called_at_{};
 };
 
-[[nodiscard]] std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context,
-                                                            Batch batch);
+[[nodiscard]] std::shared_ptr<Collective> make_allreduce(const LaunchContext& context, Batch batch);
+[[nodiscard]] std::shared_ptr<Collective> make_reducescatter(const LaunchContext& context,
+                                                             Batch batch);
 /// Creates an allgather or alltoall.
-[[nodiscard]] std::unique_ptr<Execution> make_gather(const LaunchContext& context, Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch batch);
+[[nodiscard]] std::shared_ptr<Collective> make_gather(const LaunchContext& context, Batch batch);
+[[nodiscard]] std::shared_ptr<Collective> make_broadcast(const LaunchContext& context, Batch batch);
 
 }  // namespace kolo::internal::backend::nccl

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,20 +25,27 @@ using UniqueId = std::array<char, 128>;  // ncclUniqueId
 /// communicator may only be aborted.
 enum class State : std::uint8_t { ready, in_progress };
 
+/// Memory that a communicator knows.
+struct Registration {
+  void* handle = nullptr;  // null: NCCL does not use it directly
+  bool is_window = false;  // symmetric: at the same place of the window on all ranks
+};
+
 /// The values of ncclRedOp_t, without averages, since NVLink SHARP supports only sums.
 enum class RedOp : std::int32_t { sum = 0, product = 1, max = 2, min = 3 };
 
 /// Memory belongs to the current device. Every function that is not noexcept throws BackendError
 /// with the name of the failed call and NCCL's reasons. One thread at a time makes calls on a
-/// communicator.
+/// communicator; `state` and `abort` may be called meanwhile.
 class Library {
  public:
   virtual ~Library() = default;
 
   /// NCCL's own encoding: 22809 is 2.28.9.
   [[nodiscard]] virtual int version() = 0;
-  /// False before NCCL 2.27; `shrink` is then not called. The same in all libraries of a version.
-  [[nodiscard]] virtual bool can_shrink() { return true; }
+  /// False before NCCL 2.27; `shrink` and `split` are then not called. The same in all libraries of
+  /// a version.
+  [[nodiscard]] virtual bool can_derive() { return true; }
   /// True if the user allows ranks to share a GPU: NCCL_MULTI_RANK_GPU_ENABLE is 1, with NCCL 2.30
   /// or later.
   [[nodiscard]] virtual bool allows_shared_gpus() { return false; }
@@ -52,22 +60,30 @@ class Library {
   /// `comm` until then, or until the parent is aborted, so `comm` must not move. Nothing else may
   /// be in progress on the parent.
   virtual void shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) = 0;
+  /// Starts to create a communicator of all of the parent's ranks, as `shrink` does. Its calls
+  /// block until the work is queued: NCCL starts a thread for each group of a communicator whose
+  /// calls do not block, which takes far longer.
+  virtual void split(CommHandle& comm, CommHandle parent) = 0;
   /// The state of the last call. Throws if a call has failed since, on this or another rank.
   [[nodiscard]] virtual State state(CommHandle comm) = 0;
   /// Call it when all work is done. May be slow.
   virtual void destroy(CommHandle comm) noexcept = 0;
   /// Ends all work in progress on these communicators, in one group and in this order. A handle is
   /// read at its turn and skipped if it is null, since the abort of a parent may write its child's
-  /// handle. Slow: it waits for the stream.
-  virtual void abort(std::span<const CommHandle* const> comms) noexcept = 0;
+  /// handle. Slow: it waits for the stream. `calls_end` waits until other threads have left their
+  /// calls on the communicators, which these do soon once the abort has begun. If it returns false,
+  /// the communicators are leaked, and so is the result.
+  [[nodiscard]] virtual bool abort(std::span<const CommHandle* const> comms,
+                                   const std::function<bool()>& calls_end) noexcept = 0;
 
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
-  /// All ranks call it with the same size. Afterwards the network and other GPUs access the memory
-  /// directly. Returns null before NCCL 2.19, which cannot register memory.
-  [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
-                                              std::size_t bytes) = 0;
-  virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;
+  /// All ranks call it with the same size, and it waits for them. Afterwards the network and other
+  /// GPUs access the memory directly: in a symmetric window since NCCL 2.28 where the GPUs can,
+  /// else since NCCL 2.19.
+  [[nodiscard]] virtual Registration register_buffer(CommHandle comm, std::byte* memory,
+                                                     std::size_t bytes) = 0;
+  virtual void deregister_buffer(CommHandle comm, const Registration& registration) noexcept = 0;
 
   /// Calls between `group_start` and `group_end` form one operation on the stream.
   virtual void group_start() = 0;

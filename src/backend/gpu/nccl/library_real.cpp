@@ -36,6 +36,7 @@ void* load_nccl() {
 /// much of a configuration as it knows (parseCommConfig: `realSize`).
 constexpr int oldest_version = 21800;
 constexpr int shared_gpus_since = 23000;
+constexpr int windows_since = 22800;
 
 /// A function of NCCL, looked up by its name.
 template <typename Signature>
@@ -65,6 +66,10 @@ using Release = ncclResult_t(void* memory);
 using RegisterBuffer = ncclResult_t(ncclComm_t comm, void* memory, std::size_t bytes,
                                     void** registration);
 using DeregisterBuffer = ncclResult_t(ncclComm_t comm, void* registration);
+using RegisterWindow = ncclResult_t(ncclComm_t comm, void* memory, std::size_t bytes, void** window,
+                                    int flags);
+using DeregisterWindow = ncclResult_t(ncclComm_t comm, void* window);
+constexpr int symmetric_window = 1;  // NCCL_WIN_COLL_SYMMETRIC
 using Shrink = ncclResult_t(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
                             ncclConfig_t* config, int flags);
 constexpr int shrink_default = 0;  // NCCL_SHRINK_DEFAULT
@@ -77,6 +82,7 @@ struct Functions {
   Function<decltype(ncclGetUniqueId)> get_unique_id{library, "ncclGetUniqueId"};
   Function<decltype(ncclCommInitRankConfig)> init{library, "ncclCommInitRankConfig"};
   NewerFunction<Shrink> shrink{library, "ncclCommShrink"};  // 2.27
+  Function<decltype(ncclCommSplit)> split{library, "ncclCommSplit"};
   Function<decltype(ncclCommGetAsyncError)> get_async_error{library, "ncclCommGetAsyncError"};
   Function<decltype(ncclCommDestroy)> destroy{library, "ncclCommDestroy"};
   Function<decltype(ncclCommAbort)> abort{library, "ncclCommAbort"};
@@ -84,6 +90,8 @@ struct Functions {
   NewerFunction<Release> release{library, "ncclMemFree"};                            // 2.19
   NewerFunction<RegisterBuffer> register_buffer{library, "ncclCommRegister"};        // 2.19
   NewerFunction<DeregisterBuffer> deregister_buffer{library, "ncclCommDeregister"};  // 2.19
+  NewerFunction<RegisterWindow> register_window{library, "ncclCommWindowRegister"};
+  NewerFunction<DeregisterWindow> deregister_window{library, "ncclCommWindowDeregister"};
   Function<decltype(ncclGroupStart)> group_start{library, "ncclGroupStart"};
   Function<decltype(ncclGroupEnd)> group_end{library, "ncclGroupEnd"};
   Function<decltype(ncclAllReduce)> all_reduce{library, "ncclAllReduce"};
@@ -129,7 +137,7 @@ class RealLibrary : public Library {
     return version;
   }
 
-  bool can_shrink() override { return static_cast<bool>(nccl_.shrink); }
+  bool can_derive() override { return static_cast<bool>(nccl_.shrink); }
 
   /// Reads the setting as NCCL does (init.cc: `MultiRankGpuEnable`), except that NCCL also reads it
   /// from its file nccl.conf.
@@ -145,14 +153,22 @@ class RealLibrary : public Library {
   }
 
   State init(CommHandle& comm, int size, const UniqueId& id, int rank) override {
-    ncclConfig_t config = make_config();
+    ncclConfig_t config = make_config(/*blocking=*/false);
     return call(nccl_.init, &comm, size, std::bit_cast<ncclUniqueId>(id), rank, &config);
   }
 
   void shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) override {
-    ncclConfig_t config = make_config();
+    ncclConfig_t config = make_config(/*blocking=*/false);
     std::vector<int> list(excluded.begin(), excluded.end());
     call(nccl_.shrink, parent, list.data(), list.size(), &comm, &config, shrink_default);
+  }
+
+  /// The child of a parent whose calls do not block is made as the parent's other children are,
+  /// whatever its own configuration says.
+  void split(CommHandle& comm, CommHandle parent) override {
+    ncclConfig_t config = make_config(/*blocking=*/true);
+    constexpr int same = 0;  // all ranks get the same child, in the parent's order
+    call(nccl_.split, parent, same, same, &comm, &config);
   }
 
   State state(CommHandle comm) override {
@@ -164,14 +180,22 @@ class RealLibrary : public Library {
   void destroy(CommHandle comm) noexcept override {
     static_cast<void>(nccl_.destroy.pointer(comm));
   }
-  void abort(std::span<const CommHandle* const> comms) noexcept override {
-    if (!nccl_.shrink) return abort_at_once(comms);
-    // Within a group, ncclCommAbort only tells kernels to end, and ncclGroupEnd waits for them. It
-    // blocks although the communicators are non-blocking (ncclAsyncLaunch: `comm->destroyFlag`).
+  bool abort(std::span<const CommHandle* const> comms,
+             const std::function<bool()>& calls_end) noexcept override {
+    if (!nccl_.shrink) {
+      if (!calls_end()) return false;
+      abort_at_once(comms);
+      return true;
+    }
+    // Within a group, ncclCommAbort only tells kernels and calls to end, and ncclGroupEnd waits for
+    // the kernels and frees what a call would still use. It blocks although some of the
+    // communicators are non-blocking (ncclAsyncLaunch: `comm->destroyFlag`).
     static_cast<void>(nccl_.group_start.pointer());
     for (const CommHandle* comm : comms)
       if (*comm != nullptr) static_cast<void>(nccl_.abort.pointer(*comm));
+    if (!calls_end()) return false;  // the group stays open: closing it would free
     static_cast<void>(nccl_.group_end.pointer());
+    return true;
   }
 
   std::byte* allocate(std::size_t bytes) override {
@@ -192,14 +216,21 @@ class RealLibrary : public Library {
     }
   }
 
-  void* register_buffer(CommHandle comm, std::byte* memory, std::size_t bytes) override {
-    if (!nccl_.register_buffer) return nullptr;
-    void* registration = nullptr;
-    call(nccl_.register_buffer, comm, memory, bytes, &registration);
-    return registration;
+  Registration register_buffer(CommHandle comm, std::byte* memory, std::size_t bytes) override {
+    Registration made;
+    if (nccl_.register_window && version() >= windows_since) {
+      // NCCL succeeds without a window where the GPUs have none (ncclCommWindowRegister).
+      call(nccl_.register_window, comm, memory, bytes, &made.handle, symmetric_window);
+      made.is_window = made.handle != nullptr;
+    }
+    if (!made.is_window && nccl_.register_buffer)
+      call(nccl_.register_buffer, comm, memory, bytes, &made.handle);
+    return made;
   }
-  void deregister_buffer(CommHandle comm, void* registration) noexcept override {
-    static_cast<void>(nccl_.deregister_buffer.pointer(comm, registration));
+  void deregister_buffer(CommHandle comm, const Registration& registration) noexcept override {
+    auto* const deregister =
+        registration.is_window ? nccl_.deregister_window.pointer : nccl_.deregister_buffer.pointer;
+    if (registration.handle != nullptr) static_cast<void>(deregister(comm, registration.handle));
   }
 
   void group_start() override { call(nccl_.group_start); }
@@ -236,9 +267,9 @@ class RealLibrary : public Library {
   }
 
  private:
-  static ncclConfig_t make_config() {
+  static ncclConfig_t make_config(bool blocking) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = blocking ? 1 : 0;
     return config;
   }
 

@@ -16,6 +16,18 @@ std::string nccl_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
+std::shared_ptr<Collective> make_collective(const LaunchContext& context, Batch batch) {
+  switch (batch.kind.type) {
+    case OperationType::allreduce: return make_allreduce(context, std::move(batch));
+    case OperationType::reducescatter: return make_reducescatter(context, std::move(batch));
+    case OperationType::allgather:
+    case OperationType::alltoall: return make_gather(context, std::move(batch));
+    case OperationType::broadcast: return make_broadcast(context, std::move(batch));
+    default: break;
+  }
+  throw InvalidArgument(fmt::format("\"{}\" is no batch of GPU tensors", to_string(batch.kind)));
+}
+
 }  // namespace
 
 /// All ranks evaluate the same infos in the same order, so they select the same path and report the
@@ -61,6 +73,11 @@ bool NcclBackend::can_execute(const Batch& batch) {
 }
 
 NcclBackend::~NcclBackend() {
+  // A launch that does not return may use its communicator for ever.
+  if (!group_.stop_launching()) {
+    static_cast<void>(new Entries(std::move(entries_)));
+    entries_.clear();
+  }
   // Destroying the parent of a half-made communicator would wait forever.
   if (std::ranges::any_of(
           entries_, [](const auto& entry) { return entry.second.communicator.is_being_made(); }))
@@ -76,7 +93,7 @@ NcclBackend::~NcclBackend() {
 /// it.
 NcclBackend::Entries::iterator NcclBackend::parent_of(const std::vector<int>& ranks) {
   auto best = entries_.end();
-  if (!library().can_shrink()) return best;
+  if (!library().can_derive()) return best;
   for (auto candidate = entries_.begin(); candidate != entries_.end(); ++candidate)
     if (candidate->second.has_batches && std::ranges::includes(candidate->first, ranks) &&
         (best == entries_.end() || candidate->first.size() < best->first.size()))
@@ -133,7 +150,7 @@ bool NcclBackend::is_over(const Entry& entry, const Batch& batch) {
 /// the old one again.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
-  if (batch.ranks != batch.set || !library().can_shrink()) return found;
+  if (batch.ranks != batch.set || !library().can_derive()) return found;
   for (auto& [ranks, entry] : entries_) {
     if (is_over(entry, batch)) found.push_back(&entry.communicator);
   }
@@ -155,15 +172,7 @@ std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   note_use(entry, batch);
   const LaunchContext context{
       gpu_, cpu_, entry.communicator, order_, rank_, settings_.gpu_blocking_wait, to_retire(batch)};
-  switch (batch.kind.type) {
-    case OperationType::allreduce: return make_allreduce(context, std::move(batch));
-    case OperationType::reducescatter: return make_reducescatter(context, std::move(batch));
-    case OperationType::allgather:
-    case OperationType::alltoall: return make_gather(context, std::move(batch));
-    case OperationType::broadcast: return make_broadcast(context, std::move(batch));
-    default: break;
-  }
-  throw InvalidArgument(fmt::format("\"{}\" is no batch of GPU tensors", to_string(batch.kind)));
+  return std::make_unique<GpuExecution>(context, make_collective(context, std::move(batch)));
 }
 
 }  // namespace kolo::internal::backend::nccl

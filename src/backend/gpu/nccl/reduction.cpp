@@ -51,10 +51,10 @@ ReductionSplit split_reduction(const Batch& batch, DType wire) {
 
 /// The base class of reductions over NCCL. One call reduces all tensors of one type. Few
 /// launches pack the tensors of all types into one buffer, and as many unpack them.
-class PackedReduction : public GpuExecution {
+class PackedReduction : public Collective {
  public:
   PackedReduction(const LaunchContext& context, Batch given)
-      : GpuExecution(context, std::move(given)) {
+      : Collective(context, std::move(given)) {
     for (const BatchTensor* tensor : batch().tensors)
       if (tensor->elements() > 0) by_type_[tensor->dtype].push_back(tensor);
   }
@@ -226,12 +226,12 @@ class Reducescatter : public PackedReduction {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch batch) {
-  return std::make_unique<Allreduce>(context, std::move(batch));
+std::shared_ptr<Collective> make_allreduce(const LaunchContext& context, Batch batch) {
+  return std::make_shared<Allreduce>(context, std::move(batch));
 }
 
-std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context, Batch batch) {
-  return std::make_unique<Reducescatter>(context, std::move(batch));
+std::shared_ptr<Collective> make_reducescatter(const LaunchContext& context, Batch batch) {
+  return std::make_shared<Reducescatter>(context, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::nccl

@@ -246,7 +246,7 @@ TEST_F(NcclJoins, ACommunicatorOutlivesTheOneThatItWasMadeOf) {
 }
 
 TEST_F(NcclJoins, AnNcclThatCannotShrinkMakesEachCommunicatorOnce) {
-  GpuWorld world({.ranks = 3, .nccl_shrinks = false});
+  GpuWorld world({.ranks = 3, .nccl_derives = false});
   for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}, {0}}));
   EXPECT_EQ(world.rank(0).nccl->inits(), 3) << "of all, of ranks 0 and 1, and of rank 0";
   EXPECT_EQ(world.rank(1).nccl->inits(), 2);

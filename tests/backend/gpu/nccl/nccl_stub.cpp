@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string>
@@ -29,9 +30,9 @@ void note(const std::string& call) {
 }
 
 /// As much of the configuration as this version knows.
-ncclResult_t check(const ncclConfig_t* config) {
+ncclResult_t check(const ncclConfig_t* config, int blocking) {
   const bool as_initialized = config->magic == 0xcafebeef && config->size >= 48;
-  return as_initialized && config->blocking == 0 ? ncclSuccess : ncclInvalidArgument;
+  return as_initialized && config->blocking == blocking ? ncclSuccess : ncclInvalidArgument;
 }
 
 }  // namespace
@@ -55,7 +56,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int ran
   const std::lock_guard lock(mutex);
   *comm = new ncclComm{rank};
   alive.insert(*comm);
-  return check(config);
+  return check(config, 0);
+}
+ncclResult_t ncclCommSplit(ncclComm_t, int color, int, ncclComm_t* made, ncclConfig_t* config) {
+  note("split");
+  const std::lock_guard lock(mutex);
+  unwritten_child = made;
+  return color >= 0 ? check(config, 1) : ncclInvalidArgument;
 }
 /// Writes the handle of a child of the communicator, as a thread of NCCL's does.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
@@ -91,6 +98,7 @@ ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
+  note("end-of-group");
   grouping = false;
   return ncclSuccess;
 }
@@ -144,7 +152,19 @@ ncclResult_t ncclCommShrink(ncclComm_t, int*, int excluded, ncclComm_t* made, nc
   note("shrink");
   const std::lock_guard lock(mutex);
   unwritten_child = made;
-  return excluded == 1 && flags == NCCL_SHRINK_DEFAULT ? check(config) : ncclInvalidArgument;
+  return excluded == 1 && flags == NCCL_SHRINK_DEFAULT ? check(config, 0) : ncclInvalidArgument;
+}
+/// There are windows if KOLO_TEST_NCCL_WINDOWS is set.
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void* memory, size_t, ncclWindow_t* window,
+                                    int flags) {
+  note("window");
+  const bool has = std::getenv("KOLO_TEST_NCCL_WINDOWS") != nullptr;
+  *window = has ? reinterpret_cast<ncclWindow_t>(memory) : nullptr;
+  return flags == NCCL_WIN_COLL_SYMMETRIC ? ncclSuccess : ncclInvalidArgument;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+  note("close");
+  return ncclSuccess;
 }
 #endif
 

@@ -37,6 +37,7 @@ class NcclVersions : public testing::Test {
   static constexpr int oldest = 21800;
   static constexpr int with_memory = 21900;
   static constexpr int with_shrink = 22700;
+  static constexpr int with_windows = 22800;
 
   void* stub_ = nullptr;
   int version_ = 0;
@@ -62,7 +63,7 @@ TEST_F(NcclVersions, MemoryIsAllocatedAndRegisteredByNcclWhereItCan) {
   ASSERT_EQ(nccl->init(comm, 1, nccl->make_unique_id(), 0), State::ready);
   if (version_ < with_memory) {  // cudaMalloc, for which there may be no GPU
     std::array<std::byte, 8> memory{};
-    EXPECT_EQ(nccl->register_buffer(comm, memory.data(), memory.size()), nullptr);
+    EXPECT_EQ(nccl->register_buffer(comm, memory.data(), memory.size()).handle, nullptr);
     try {
       nccl->release(nccl->allocate(64));
     } catch (const BackendError& error) {
@@ -70,11 +71,14 @@ TEST_F(NcclVersions, MemoryIsAllocatedAndRegisteredByNcclWhereItCan) {
     }
   } else {
     std::byte* const memory = nccl->allocate(64);
-    void* const registration = nccl->register_buffer(comm, memory, 64);
-    EXPECT_EQ(registration, memory);
+    const Registration registration = nccl->register_buffer(comm, memory, 64);
+    EXPECT_EQ(registration.handle, memory);
+    EXPECT_FALSE(registration.is_window);
     nccl->deregister_buffer(comm, registration);
     nccl->release(memory);
-    EXPECT_THAT(calls(), HasSubstr("allocate register deregister release"));
+    EXPECT_THAT(calls(),
+                HasSubstr(version_ >= with_windows ? "allocate window register deregister release"
+                                                   : "allocate register deregister release"));
   }
   nccl->destroy(comm);
 }
@@ -82,8 +86,8 @@ TEST_F(NcclVersions, MemoryIsAllocatedAndRegisteredByNcclWhereItCan) {
 TEST_F(NcclVersions, CommunicatorsAreShrunkWhereNcclCan) {
   if (version_ < oldest) GTEST_SKIP();
   const auto nccl = find_library();
-  EXPECT_EQ(nccl->can_shrink(), version_ >= with_shrink);
-  if (!nccl->can_shrink()) return;
+  EXPECT_EQ(nccl->can_derive(), version_ >= with_shrink);
+  if (!nccl->can_derive()) return;
   CommHandle parent = nullptr;
   CommHandle child = nullptr;
   ASSERT_EQ(nccl->init(parent, 2, nccl->make_unique_id(), 0), State::ready);
@@ -91,8 +95,44 @@ TEST_F(NcclVersions, CommunicatorsAreShrunkWhereNcclCan) {
   EXPECT_EQ(child, nullptr) << "NCCL reports success before the child is made";
   EXPECT_EQ(nccl->state(parent), State::ready);
   EXPECT_NE(child, nullptr);
+  CommHandle blocking = nullptr;
+  nccl->split(blocking, parent);
+  EXPECT_EQ(nccl->state(parent), State::ready);
+  EXPECT_NE(blocking, nullptr);
+  nccl->destroy(blocking);
   nccl->destroy(child);
   nccl->destroy(parent);
+}
+
+TEST_F(NcclVersions, MemoryIsAWindowWhereTheGpusHaveThem) {
+  if (version_ < with_windows) GTEST_SKIP();
+  const auto nccl = find_library();
+  CommHandle comm = nullptr;
+  ASSERT_EQ(nccl->init(comm, 1, nccl->make_unique_id(), 0), State::ready);
+  std::byte* const memory = nccl->allocate(64);
+  ::setenv("KOLO_TEST_NCCL_WINDOWS", "1", 1);
+  const Registration registration = nccl->register_buffer(comm, memory, 64);
+  EXPECT_TRUE(registration.is_window);
+  nccl->deregister_buffer(comm, registration);
+  EXPECT_THAT(calls(), HasSubstr("allocate window close"));
+  nccl->release(memory);
+  nccl->destroy(comm);
+}
+
+/// A call that has not ended would use what the abort frees.
+TEST_F(NcclVersions, AnAbortFreesNothingThatACallUses) {
+  if (version_ < oldest) GTEST_SKIP();
+  const auto nccl = find_library();
+  CommHandle comm = nullptr;
+  ASSERT_EQ(nccl->init(comm, 1, nccl->make_unique_id(), 0), State::ready);
+  const std::array<const CommHandle*, 1> all{&comm};
+  std::string before;
+  EXPECT_FALSE(nccl->abort(all, [&] {
+    before = calls();
+    return false;
+  }));
+  EXPECT_EQ(before.find("abort") != std::string::npos, version_ >= with_shrink);
+  EXPECT_THAT(calls(), Not(HasSubstr("end-of-group")));
 }
 
 TEST_F(NcclVersions, AbortsDoNotWaitForOneAnother) {
@@ -101,7 +141,8 @@ TEST_F(NcclVersions, AbortsDoNotWaitForOneAnother) {
   std::array<CommHandle, 3> comms{};
   for (std::size_t i = 0; i < 2; ++i)
     ASSERT_EQ(nccl->init(comms.at(i), 1, nccl->make_unique_id(), 0), State::ready);
-  nccl->abort(std::array<const CommHandle*, 3>{&comms[0], &comms[2], &comms[1]});
+  EXPECT_TRUE(nccl->abort(std::array<const CommHandle*, 3>{&comms[0], &comms[2], &comms[1]},
+                          [] { return true; }));
   EXPECT_THAT(calls(), HasSubstr(version_ >= with_shrink ? "group grouped-abort grouped-abort"
                                                          : "abort abort"));
   EXPECT_THAT(calls(), Not(HasSubstr("deadlock")));
