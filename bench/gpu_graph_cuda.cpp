@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/cuda.h>
+#include <kolo/cuda.hpp>
 
 #include <exception>
 #include <memory>
@@ -33,9 +34,12 @@ std::function<void()> graphs::capture(const torch::Device& device,
     };
   const c10::cuda::CUDAStreamGuard guard(
       c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
-  for (int i = 0; i < runs_before; ++i) {
-    prepare();
-    work();
+  {
+    const kolo::GraphWarmUp warm_up;
+    for (int i = 0; i < runs_before; ++i) {
+      prepare();
+      work();
+    }
   }
   torch::cuda::synchronize();
   prepare();

@@ -42,6 +42,26 @@ class [[nodiscard]] CudaStreamScope {
   std::optional<CUstream_st*> before_;
 };
 
+/// Prepares operations for their capture into a CUDA graph. While an object lives, all threads'
+/// allreduces, broadcasts and reducescatters of GPU tensors go the way of captured ones. Operations
+/// that NCCL has executed so, by name, may then be captured: on all ranks, in the same order, with
+/// the same tensors. So make the step that is to be captured within a GraphWarmUp once, on all
+/// ranks.
+///
+/// A captured operation belongs to its graph: each replay executes it again, without Kolo's
+/// knowledge and without the host. So all ranks replay the graph, in the same order as their other
+/// work, and graphs are destroyed before the session ends. Joined ranks cannot take part.
+class [[nodiscard]] GraphWarmUp {
+ public:
+  KOLO_EXPORT GraphWarmUp() noexcept;
+  KOLO_EXPORT ~GraphWarmUp();
+  GraphWarmUp(const GraphWarmUp&) = delete;
+  GraphWarmUp& operator=(const GraphWarmUp&) = delete;
+
+  /// True while an object lives.
+  [[nodiscard]] KOLO_EXPORT static bool any() noexcept;
+};
+
 /// Blocks the host until the GPU has finished all operations of this rank that were queued there.
 /// Throws the error of the first that failed there in this session. Returns at once without a
 /// session or a GPU tensor. Operations that no call has waited for may not be queued yet.

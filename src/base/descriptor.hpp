@@ -124,6 +124,13 @@ inline constexpr std::size_t max_name_bytes = 64 << 10;
 
 /// Replaces a GPU's index in descriptors: indices differ between ranks, and descriptors must match.
 inline constexpr Device own_gpu{DeviceType::cuda, -1};
+/// The same for work that a CUDA graph records, and for work that prepares for that (GraphWarmUp).
+inline constexpr Device gpu_of_graph{DeviceType::cuda, -2};
+inline constexpr Device gpu_before_graph{DeviceType::cuda, -3};
+/// True for both: NCCL has other communicators for them.
+[[nodiscard]] constexpr bool is_for_graphs(Device device) {
+  return device == gpu_of_graph || device == gpu_before_graph;
+}
 
 struct TensorSpec {
   DType dtype = DType::u8;
@@ -144,7 +151,7 @@ struct Descriptor {
   AverageOver average_over = AverageOver::all;
   bool alone = false;        // never fused with other operations
   int root = -1;             // a rank of the world
-  Device device{};           // the CPU or `own_gpu`
+  Device device{};           // the CPU, `own_gpu`, or one of a graph
   std::int64_t step = 0;     // the number of the optimizer step that submitted the operation
   RankSet ranks{};           // the members of the process set to add
   std::int64_t removed = 0;  // the process set to be removed

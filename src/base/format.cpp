@@ -73,6 +73,8 @@ std::string_view to_string(AverageOver over) {
 
 std::string to_string(Device device) {
   if (device.type == DeviceType::cpu) return "cpu";
+  if (device == gpu_of_graph) return "cuda, captured into a graph";
+  if (device == gpu_before_graph) return "cuda, in a GraphWarmUp";
   return device.index < 0 ? "cuda" : fmt::format("cuda:{}", device.index);
 }
 

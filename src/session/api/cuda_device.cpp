@@ -26,6 +26,8 @@ constexpr std::size_t max_at_once = 16 << 20;  // bytes of pinned memory for one
 
 thread_local std::optional<CUstream_st*> current_stream;  // empty outside all scopes
 
+std::atomic<int> warm_ups{0};
+
 /// Written once, before the first GPU tensor of LibTorch.
 std::atomic<CUstream_st* (*)(int device)> framework_stream{nullptr};
 
@@ -37,6 +39,11 @@ CudaStreamScope::CudaStreamScope(CUstream_st* stream) noexcept
 CudaStreamScope::~CudaStreamScope() { current_stream = before_; }
 
 CUstream_st* CudaStreamScope::current() noexcept { return current_stream.value_or(nullptr); }
+
+// Relaxed: a thread that submits while another constructs the object may see either.
+GraphWarmUp::GraphWarmUp() noexcept { warm_ups.fetch_add(1, std::memory_order_relaxed); }
+GraphWarmUp::~GraphWarmUp() { warm_ups.fetch_sub(1, std::memory_order_relaxed); }
+bool GraphWarmUp::any() noexcept { return warm_ups.load(std::memory_order_relaxed) > 0; }
 
 detail::StreamInUse detail::stream_in_use(int device) {
   if (current_stream) return {*current_stream, *current_stream == nullptr};
@@ -61,6 +68,10 @@ CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std:
 void CudaDevice::State::copy(std::byte* host, std::byte* device, std::size_t bytes, CopyKind kind) {
   const auto ready =
       gpu.mark({DeviceType::cuda, gpu.index()}, detail::stream_in_use(gpu.index()).handle);
+  if (ready->captured())
+    throw InvalidArgument(
+        "the current stream is being captured into a CUDA graph, of which a copy by CudaDevice "
+        "cannot be a part");
   const std::lock_guard lock(mutex);
   const DeviceGuard guard(*gpu.runtime(), gpu.index());
   gpu.runtime()->wait(gpu.stream(), ready->event());

@@ -77,14 +77,50 @@ Rows rows_of(const Shape& shape) {
   return {shape[0], row_elements};
 }
 
-std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine, OperationType type,
-                                                           const std::string& name, Device device) {
+namespace {
+
+/// A replay of a graph repeats NCCL's calls and pointers, and nothing else of an operation.
+bool can_be_captured(OperationType type) {
+  return type == OperationType::allreduce || type == OperationType::reducescatter ||
+         type == OperationType::broadcast;
+}
+
+void require_capturable(const Engine& engine, const MarkedTensor& tensor) {
+  const auto refuse = [](const std::string& why) {
+    throw InvalidArgument(
+        fmt::format("its stream is being captured into a CUDA graph: {}, or submit it before or "
+                    "after the capture",
+                    why));
+  };
+  if (!can_be_captured(tensor.type))
+    refuse(
+        fmt::format("allreduces, broadcasts and reducescatters can be captured, {}s cannot. Use "
+                    "those",
+                    to_string(tensor.type)));
+  if (!engine.launched().is_prepared_for_graphs(tensor.set, tensor.name))
+    refuse(
+        "make the step within a kolo::GraphWarmUp once before, on all ranks, where NCCL 2.27 or "
+        "later must execute the operation under the same name");
+}
+
+}  // namespace
+
+Device device_of(OperationType type, const backend::gpu::ReadyMark& mark) {
+  if (mark.captured()) return gpu_of_graph;
+  return GraphWarmUp::any() && can_be_captured(type) ? gpu_before_graph : own_gpu;
+}
+
+std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine,
+                                                           const MarkedTensor& tensor) {
   const int rank = engine.topology().rank;
+  const auto& [type, name, set, device] = tensor;
   const auto operation = [&] {
-    return fmt::format("{} \"{}\" on rank {}", to_string(type), name, rank);
+    return fmt::format("{} \"{}\" on rank {}", to_string(tensor.type), tensor.name, rank);
   };
   try {
-    return engine.devices().mark(device);
+    auto mark = engine.devices().mark(device);
+    if (mark->captured()) require_capturable(engine, tensor);
+    return mark;
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         fmt::format("{}: the tensor is on {}: {}", operation(), to_string(device), error.what()),
@@ -151,8 +187,9 @@ void Request::add_spec(const ConstTensorView& tensor, const Shape& shape) {
 void Request::mark(Device device) {
   device_ = device;
   if (device.type == DeviceType::cpu) return;
-  draft_->descriptor.device = own_gpu;
-  ready_ = mark_tensor(*engine_, draft_->descriptor.type, draft_->name, device);
+  const OperationType type = draft_->descriptor.type;
+  ready_ = mark_tensor(*engine_, {type, draft_->name, set_.id, device});
+  draft_->descriptor.device = device_of(type, *ready_);
 }
 
 void Request::add(const ConstTensorView& input, const TensorView& output) {

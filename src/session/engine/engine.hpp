@@ -42,6 +42,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
   [[nodiscard]] Devices& devices() { return devices_; }
+  [[nodiscard]] const LaunchedBatches& launched() const { return launched_; }
 
   [[nodiscard]] const Links& links() const { return *links_; }
 

@@ -10,11 +10,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "backend/backend.hpp"
 #include "backend/gpu/runtime/completion.hpp"
+#include "base/descriptor.hpp"
 
 namespace kolo::internal::session {
 
@@ -55,6 +57,16 @@ class LaunchedBatches {
     if (!batches_.empty()) batches_.front().since = now;
   }
 
+  /// Notes an operation with a name that went the way of captured ones.
+  void note_prepared_for_graphs(SetId set, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    prepared_.emplace(set, name);
+  }
+  [[nodiscard]] bool is_prepared_for_graphs(SetId set, const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return prepared_.contains({set, name});
+  }
+
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   /// Null if there is no batch.
   [[nodiscard]] std::shared_ptr<backend::gpu::Completion> oldest() const {
@@ -83,6 +95,7 @@ class LaunchedBatches {
   mutable std::mutex mutex_{};
   std::exception_ptr error_{};
   std::deque<LaunchedBatch> batches_{};  // written by the driver under the lock
+  std::set<std::pair<SetId, std::string>> prepared_{};
 };
 
 }  // namespace kolo::internal::session

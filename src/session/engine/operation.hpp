@@ -73,11 +73,13 @@ struct Repetition {
   bool alone;
   std::int64_t step;
   std::shared_ptr<const backend::gpu::ReadyMark> ready{};  // null for a tensor of the host
+  Device device{};                                         // with a mark: that of the descriptor
 
   /// True if its descriptor would equal `descriptor`, apart from the step.
   [[nodiscard]] bool is_described_by(const Descriptor& descriptor) const {
     return descriptor.type == OperationType::allreduce && descriptor.tensors.size() == 1 &&
-           descriptor.device.type == tensor.device().type &&
+           (ready == nullptr ? descriptor.device.type == tensor.device().type
+                             : descriptor.device == device) &&
            descriptor.tensors.front().dtype == tensor.dtype() &&
            descriptor.tensors.front().shape == tensor.shape() && descriptor.op == op &&
            is_same(descriptor.prescale, prescale) && is_same(descriptor.postscale, postscale) &&

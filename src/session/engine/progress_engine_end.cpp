@@ -48,6 +48,10 @@ void ProgressEngine::finish_batch(RunningBatch&& done, bool launched, TimePoint 
   }
   queue_.release(done.operations);
   for (detail::Operation* operation : done.operations) {
+    if (completion != nullptr &&
+        completion->kind() == backend::gpu::Completion::Kind::before_graph &&
+        !operation->key().name.empty())
+      launched_.note_prepared_for_graphs(operation->key().set, operation->key().name);
     operation->set_completion(completion);
     operation->finish(nullptr);
   }

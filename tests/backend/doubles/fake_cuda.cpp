@@ -147,7 +147,9 @@ void FakeCuda::synchronize(gpu::StreamHandle stream) {
   Number number = 0;
   {
     const std::lock_guard lock(mutex_);
-    static_cast<void>(find_stream(stream, "cudaStreamSynchronize"));
+    const Stream* const own = find_stream(stream, "cudaStreamSynchronize");
+    if (own != nullptr && own->graph != nullptr)
+      complain("cudaStreamSynchronize of a stream that is captured");
     number = id_of(stream);
   }
   wait_until("cudaStreamSynchronize", [&] {
@@ -159,7 +161,7 @@ void FakeCuda::synchronize(gpu::StreamHandle stream) {
 }
 
 bool FakeCuda::captures() const {
-  return std::ranges::any_of(streams_, [](const auto& s) { return s.second.capturing; });
+  return std::ranges::any_of(streams_, [](const auto& s) { return s.second.graph != nullptr; });
 }
 
 void FakeCuda::pass_captures(const char* call) {
@@ -170,20 +172,32 @@ void FakeCuda::pass_captures(const char* call) {
 
 void FakeCuda::begin_capture(gpu::StreamHandle stream, gpu::CaptureMode mode) {
   const std::lock_guard lock(mutex_);
-  streams_.at(id_of(stream)).capturing = true;
-  streams_.at(id_of(stream)).capture_mode = mode;
+  streams_.at(id_of(stream)).graph = std::make_shared<FakeGraph>(id_of(stream), mode);
 }
 
 bool FakeCuda::captures_globally() const {
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(streams_, [](const auto& s) {
-    return s.second.capturing && s.second.capture_mode == gpu::CaptureMode::global;
+    return s.second.graph != nullptr && s.second.graph->mode() == gpu::CaptureMode::global;
   });
 }
 
-void FakeCuda::end_capture(gpu::StreamHandle stream) {
+std::shared_ptr<const FakeGraph> FakeCuda::end_capture(gpu::StreamHandle handle) {
   const std::lock_guard lock(mutex_);
-  streams_.at(id_of(stream)).capturing = false;
+  const std::shared_ptr<FakeGraph> graph = streams_.at(id_of(handle)).graph;
+  if (graph == nullptr || graph->origin() != id_of(handle)) {
+    complain("a capture ends that this stream has not begun");
+    return nullptr;
+  }
+  if (!graph->end()) complain("a capture ends with work for which its stream does not wait");
+  for (auto& [id, stream] : streams_)
+    if (stream.graph == graph) stream.graph = nullptr;
+  return graph;
+}
+
+void FakeCuda::launch_graph(const FakeGraph& graph, gpu::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  enqueue(stream, graph.replay(random_()));
 }
 
 gpu::StreamHandle FakeCuda::per_thread_stream() {
@@ -210,7 +224,7 @@ bool FakeCuda::is_capturing(gpu::StreamHandle handle) {
   pass("cudaStreamIsCapturing");
   const std::lock_guard lock(mutex_);
   const Stream* const stream = find_stream(handle, "cudaStreamIsCapturing");
-  return stream != nullptr && (stream->capturing || (handle == nullptr && captures()));
+  return stream != nullptr && (stream->graph != nullptr || (handle == nullptr && captures()));
 }
 
 gpu::CaptureMode FakeCuda::exchange_capture_mode(gpu::CaptureMode mode) noexcept {
@@ -222,8 +236,9 @@ void FakeCuda::enqueue(gpu::StreamHandle handle, Work work) {
   const std::lock_guard lock(mutex_);
   Stream* const stream = find_stream(handle, "enqueue");
   if (stream == nullptr) return;
-  if (stream->capturing || (handle == nullptr && captures()))
-    complain("work is given to a stream that is captured");
+  if (handle == nullptr && captures())
+    complain("work is given to the default stream while another is captured");
+  if (stream->graph != nullptr) return stream->graph->add(id_of(handle), std::move(work));
   TimePoint begins{};
   if (thread_.joinable())
     begins = std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % 1000);
@@ -335,15 +350,39 @@ void FakeCuda::record(gpu::EventHandle handle, gpu::StreamHandle stream) {
   const Stream* const own = find_stream(stream, "cudaEventRecord");
   if (stream != nullptr && own != nullptr && own->device != event->device)
     complain("cudaEventRecord with an event of another device");
+  event->graph = own != nullptr ? own->graph : nullptr;
+  if (event->graph != nullptr) {
+    event->after = event->graph->clock(id_of(stream));
+    return;
+  }
   event->reached = std::make_shared<bool>(false);
   enqueue(stream, [reached = event->reached] { return *reached = true; });
 }
 
+void FakeCuda::require_uncaptured(const Event& event, const char* call) {
+  if (event.graph == nullptr) return;
+  complain(fmt::format("{} with an event that was recorded in a capture", call));
+  throw BackendError(fmt::format("{} failed: the event was recorded in a capture", call));
+}
+
+/// A stream that waits for an event of a capture becomes a part of it.
 void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
   pass("cudaStreamWaitEvent");
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaStreamWaitEvent");
   if (event == nullptr) return;
+  Stream* const own = find_stream(stream, "cudaStreamWaitEvent");
+  if (own == nullptr) return;
+  if (event->graph != nullptr && !event->graph->has_ended() &&
+      (own->graph == nullptr || own->graph == event->graph)) {
+    own->graph = event->graph;
+    return own->graph->join(id_of(stream), event->after);
+  }
+  require_uncaptured(*event, "cudaStreamWaitEvent");
+  if (own->graph != nullptr) {
+    complain("a captured stream waits for work outside of its graph");
+    throw BackendError("cudaStreamWaitEvent failed: the wait is for uncaptured work");
+  }
   if (event->reached == nullptr) return complain("a stream waits for an event without a record");
   enqueue(stream, [reached = event->reached] { return *reached; });
 }
@@ -353,6 +392,7 @@ bool FakeCuda::is_done(gpu::EventHandle handle) {
   pass_captures("cudaEventQuery");
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaEventQuery");
+  if (event != nullptr) require_uncaptured(*event, "cudaEventQuery");
   return event != nullptr && (event->reached == nullptr || *event->reached);
 }
 
@@ -364,6 +404,7 @@ void FakeCuda::synchronize(gpu::EventHandle handle) {
     const std::lock_guard lock(mutex_);
     const Event* const event = find_event(handle, "cudaEventSynchronize");
     if (event == nullptr) return;
+    require_uncaptured(*event, "cudaEventSynchronize");
     if (event->reached == nullptr) return;
     reached = event->reached;
   }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "backend/gpu/runtime/runtime.hpp"
+#include "fake_graph.hpp"
 
 namespace kolo::internal::backend {
 
@@ -96,7 +97,11 @@ class FakeCuda : public gpu::Runtime {
                      gpu::CaptureMode mode = gpu::CaptureMode::thread_local_only);
   /// True if a capture forbids calls of threads that no one has put into the relaxed mode.
   [[nodiscard]] bool captures_globally() const;
-  void end_capture(gpu::StreamHandle stream);
+  /// Ends the capture of the stream and of those that joined it. Complains about work for which the
+  /// stream does not wait.
+  std::shared_ptr<const FakeGraph> end_capture(gpu::StreamHandle stream);
+  /// Gives one replay to the stream.
+  void launch_graph(const FakeGraph& graph, gpu::StreamHandle stream);
   /// The double of cudaStreamPerThread.
   [[nodiscard]] static gpu::StreamHandle per_thread_stream();
 
@@ -155,6 +160,8 @@ class FakeCuda : public gpu::Runtime {
     /// Whether its last record was reached; null if there is none. Earlier records, which streams
     /// may wait for, have theirs.
     std::shared_ptr<bool> reached{};
+    std::shared_ptr<FakeGraph> graph{};  // in whose capture it was recorded last
+    FakeGraph::Clock after{};            // its place in that graph
   };
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Item {
@@ -164,9 +171,8 @@ class FakeCuda : public gpu::Runtime {
   struct Stream {
     int device;
     std::deque<Item> work{};
-    bool capturing = false;
-    gpu::CaptureMode capture_mode = gpu::CaptureMode::thread_local_only;
-    bool destroyed = false;  // work that is queued is still done
+    std::shared_ptr<FakeGraph> graph{};  // null unless the stream is being captured
+    bool destroyed = false;              // work that is queued is still done
   };
 
   /// Throws if the call is planned to fail, or after a fault.
@@ -185,6 +191,8 @@ class FakeCuda : public gpu::Runtime {
   [[nodiscard]] Number id_of(gpu::StreamHandle handle);
   [[nodiscard]] Stream* find_stream(gpu::StreamHandle handle, const char* call);
   [[nodiscard]] Event* find_event(gpu::EventHandle handle, const char* call);
+  /// Complains about an event that was recorded in a capture, and throws.
+  void require_uncaptured(const Event& event, const char* call);
   void check_memory(const void* begin, std::size_t bytes, const char* what);
   /// Launches as many of the segments as fit into a table, and returns their number.
   std::size_t launch_table(std::span<const gpu::Segment> segments, gpu::StreamHandle stream);

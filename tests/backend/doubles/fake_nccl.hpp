@@ -106,14 +106,15 @@ class FakeNccl : public nccl::Library {
     int rank = 0;
     int looks_left = 0;
     bool made = false;
-    bool blocks = false;                                        // its calls do; made by `split`
-    bool connected = false;                                     // has called a collective
-    bool is_inside = false;                                     // a call waits for other ranks
-    std::uint64_t collectives = 0;                              // collectives called
-    std::map<int, std::uint64_t> sends{};                       // by peer
-    std::map<int, std::uint64_t> receives{};                    // by peer
-    std::shared_ptr<int> under_way = std::make_shared<int>(0);  // groups in progress
-    std::map<std::vector<int>, int> shrinks{};                  // by excluded ranks
+    bool blocks = false;     // its calls do; made by `split`
+    bool connected = false;  // has called a collective
+    bool is_inside = false;  // a call waits for other ranks
+    /// Collectives begun on the GPU, where each replay of a graph begins them again.
+    std::shared_ptr<std::uint64_t> collectives = std::make_shared<std::uint64_t>(0);
+    std::map<int, std::uint64_t> sends{};                                // by peer
+    std::map<int, std::uint64_t> receives{};                             // by peer
+    std::shared_ptr<int> under_way = std::make_shared<int>(0);           // groups in progress
+    std::map<std::vector<int>, int> shrinks{};                           // by excluded ranks
     std::vector<std::pair<const std::byte*, std::size_t>> registered{};  // in order of registration
     std::vector<const void*> deregistered{};
     /// Children whose handles are written when this communicator is ready or aborted.

@@ -52,8 +52,11 @@ nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
   Comm& comm = find(handle, "ncclGroupEnd");
   // All of a group together: none waits for another to be done.
   std::vector<bool> done(works.size(), false);
-  ++*comm.under_way;
-  comm.launching.push_back([works = std::move(works), done, left = comm.under_way]() mutable {
+  // What a graph records is not under way.
+  const bool captured = comm.blocks && cuda_->is_capturing(comm.stream);
+  const std::shared_ptr<int> left = captured ? std::make_shared<int>(0) : comm.under_way;
+  ++*left;
+  comm.launching.push_back([works = std::move(works), done, left]() mutable {
     bool all = true;
     for (std::size_t i = 0; i < works.size(); ++i) {
       if (!done[i]) done[i] = works[i]();
@@ -88,8 +91,12 @@ void FakeNccl::add_collective(const char* function, const NcclCollective& collec
   NcclCall call{};
   name.copy(call.name.data(), call.name.size() - 1);
   places.copy(call.places.data(), call.places.size() - 1);
-  add(collective_kernel({world_, *cuda_, *comm.clique, comm.rank}, collective, call,
-                        comm.collectives++),
+  add(
+      [place = NcclPlace{world_, *cuda_, *comm.clique, comm.rank}, collective, call,
+       count = comm.collectives, kernel = FakeCuda::Work()]() mutable {
+        if (!kernel) kernel = collective_kernel(place, collective, call, (*count)++);
+        return kernel();
+      },
       comm, stream);
 }
 

@@ -130,20 +130,19 @@ TEST_F(GpuTest, WaitsForBothStreamsThatHadOneHandle) {
   for (const gpu::StreamHandle stream : {second, target}) cuda_->destroy_stream(stream);
 }
 
-TEST_F(GpuTest, RefusesAStreamThatIsBeingCaptured) {
-  static_cast<void>(gpu_->mark(cuda_device(0), nullptr));
+TEST_F(GpuTest, RefusesTheDefaultStreamDuringACapture) {
+  EXPECT_FALSE(gpu_->mark(cuda_device(0), nullptr)->captured());
   const gpu::StreamHandle stream = cuda_->create_stream();
   cuda_->begin_capture(stream);
-  for (const gpu::StreamHandle used : {stream, gpu::StreamHandle{}}) {
-    try {
-      static_cast<void>(gpu_->mark(cuda_device(0), used));
-      ADD_FAILURE() << "it was not refused";
-    } catch (const InvalidArgument& error) {
-      EXPECT_THAT(error.what(), HasSubstr("captured into a CUDA graph"));
-    }
+  EXPECT_TRUE(gpu_->mark(cuda_device(0), stream)->captured());
+  try {
+    static_cast<void>(gpu_->mark(cuda_device(0), nullptr));
+    ADD_FAILURE() << "it was not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("legacy default stream"));
   }
   cuda_->end_capture(stream);
-  EXPECT_NE(gpu_->mark(cuda_device(0), stream), nullptr);
+  EXPECT_FALSE(gpu_->mark(cuda_device(0), stream)->captured());
   cuda_->destroy_stream(stream);
 }
 

@@ -194,7 +194,8 @@ void CommunicatorGroup::abort() noexcept {
         for (const CommHandle* handle : {&state->root, &state->handle}) handles.push_back(handle);
       if (!library.abort(handles, calls_end)) return;
       runtime->synchronize(stream);
-      for (const auto& state : states) release_buffers(library, *state);
+      for (const auto& state : states)
+        if (!state->keeps_buffers) release_buffers(library, *state);
     });
   } catch (...) {  // no memory, or no thread: the communicators leak
     log(LogLevel::warning, "NCCL's communicators cannot be aborted");
@@ -230,6 +231,7 @@ void Communicator::begin_to_make() {
     if (!std::ranges::binary_search(ranks_, parent_->ranks_[static_cast<std::size_t>(place)]))
       excluded.push_back(place);
   state_ = group_.add();
+  state_->keeps_buffers = excluded.empty();
   // Nothing else runs on the parent's root: ncclCommShrink and ncclCommSplit require it.
   group_.make(state_, [parent = parent_->state_, excluded, timeout = timeout_](Library& library,
                                                                                CommState& state) {

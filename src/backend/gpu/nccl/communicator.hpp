@@ -36,6 +36,8 @@ struct CommState {
   /// Null if it is another's, or NCCL cannot derive.
   CommHandle root = nullptr;
   CommHandle handle = nullptr;  // for collectives
+  /// A graph that the program has captured may use the buffers after an abort.
+  bool keeps_buffers = false;
 
   std::mutex mutex{};  // guards the members below; never held during a call of NCCL
   bool done = false;   // creation has ended

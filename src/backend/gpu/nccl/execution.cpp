@@ -45,11 +45,22 @@ Collective::Collective(const LaunchContext& context, Batch batch)
 
 std::shared_ptr<gpu::Completion> Collective::launch() {
   communicator().require_alive();
-  // The stream waits for the tensors, not this thread.
+  if (kind() == gpu::Completion::Kind::before_graph && gpu().runtime()->is_capturing(stream()))
+    throw BackendError(
+        "an operation in a GraphWarmUp came while another thread was capturing Kolo's operations "
+        "into a CUDA graph, and would have become part of that graph");
+  // The stream waits for the tensors, not this thread. If their stream is captured, it joins the
+  // capture.
   gpu().await(batch_.tensors, stream());
   if (begin()) call_nccl();
   end();
-  return std::make_shared<gpu::Completion>(gpu().runtime(), gpu().index(), stream());
+  return std::make_shared<gpu::Completion>(gpu().runtime(), gpu().index(), stream(), kind());
+}
+
+gpu::Completion::Kind Collective::kind() const {
+  using Kind = gpu::Completion::Kind;
+  if (batch_.kind.device == gpu_of_graph) return Kind::captured;
+  return stream() == gpu().graph_stream() ? Kind::before_graph : Kind::ordinary;
 }
 
 /// A call may return only after an abort, and report success. If it returns after the session has

@@ -38,6 +38,7 @@ class LaunchOrder {
 /// The objects that a collective uses. All outlive it.
 struct LaunchContext {
   gpu::Gpu& gpu;
+  StreamHandle stream;
   Backend& cpu;
   Communicator& communicator;
   LaunchOrder& order;
@@ -85,12 +86,13 @@ class Collective {
   [[nodiscard]] Communicator& communicator() const { return context_.communicator; }
   [[nodiscard]] Library& library() const { return communicator().library(); }
   [[nodiscard]] CommHandle comm() const { return communicator().handle(); }
-  [[nodiscard]] StreamHandle stream() const { return gpu().stream(); }
+  [[nodiscard]] StreamHandle stream() const { return context_.stream; }
   [[nodiscard]] int size() const { return communicator().size(); }
   [[nodiscard]] int index() const { return index_; }
 
  private:
   void call_nccl();
+  [[nodiscard]] gpu::Completion::Kind kind() const;
 
   LaunchContext context_;
   Batch batch_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/rank_set.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend::nccl {
@@ -79,8 +80,11 @@ NcclBackend::~NcclBackend() {
     entries_.clear();
   }
   // Destroying the parent of a half-made communicator would wait forever.
-  if (std::ranges::any_of(
-          entries_, [](const auto& entry) { return entry.second.communicator.is_being_made(); }))
+  if (std::ranges::any_of(entries_, [](const auto& entry) {
+        const auto& [ranks, made] = entry;
+        return made.communicator.is_being_made() ||
+               (made.for_graphs && made.for_graphs->is_being_made());
+      }))
     group_.abort();
   // Each destruction waits for the other ranks, so all ranks need the same order. The order in
   // which a map destroys its elements is not specified.
@@ -167,11 +171,33 @@ std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   return found;
 }
 
+Communicator* NcclBackend::for_graphs(Entry& entry, const Batch& batch) {
+  if (!is_for_graphs(batch.kind.device)) return nullptr;
+  if (batch.ranks != batch.set && batch.kind.device == gpu_of_graph)
+    throw BackendError(fmt::format(
+        "\"{}\" is captured into a CUDA graph, but only ranks {} of {} take part, since "
+        "the others have joined: a graph needs all",
+        to_string(batch.kind), to_string(RankSet::of(batch.ranks)),
+        to_string(RankSet::of(batch.set))));
+  if (batch.ranks != batch.set || !library().can_derive()) return nullptr;
+  if (!entry.for_graphs)
+    entry.for_graphs.emplace(group_, entry.communicator, batch.ranks, settings_.nccl_timeout);
+  return &*entry.for_graphs;
+}
+
 std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   Entry& entry = entries_.at(batch.ranks);
   note_use(entry, batch);
+  Communicator* const for_graphs = this->for_graphs(entry, batch);
   const LaunchContext context{
-      gpu_, cpu_, entry.communicator, order_, rank_, settings_.gpu_blocking_wait, to_retire(batch)};
+      .gpu = gpu_,
+      .stream = for_graphs != nullptr ? gpu_.graph_stream() : gpu_.stream(),
+      .cpu = cpu_,
+      .communicator = for_graphs != nullptr ? *for_graphs : entry.communicator,
+      .order = order_,
+      .rank = rank_,
+      .blocking_wait = settings_.gpu_blocking_wait,
+      .to_retire = to_retire(batch)};
   return std::make_unique<GpuExecution>(context, make_collective(context, std::move(batch)));
 }
 

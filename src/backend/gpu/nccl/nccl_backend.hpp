@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -90,6 +91,9 @@ class NcclBackend : public Backend {
         : communicator(std::forward<Arguments>(arguments)...) {}
 
     Communicator communicator;
+    /// Of the same ranks: graphs are replayed at any time, and NCCL wants the calls of a
+    /// communicator in one order on all ranks.
+    std::optional<Communicator> for_graphs{};
     bool has_batches = false;  // all ranks create it, so others can be derived from it
     /// The ranks of the process set, if the communicator lacks some of them; empty if it has served
     /// a batch of all.
@@ -104,6 +108,8 @@ class NcclBackend : public Backend {
   void note_use(Entry& entry, const Batch& batch);
   [[nodiscard]] static bool is_over(const Entry& entry, const Batch& batch);
   [[nodiscard]] std::vector<Communicator*> to_retire(const Batch& batch);
+  /// The communicator for the batch, if it is for graphs and NCCL can make one, else null.
+  [[nodiscard]] Communicator* for_graphs(Entry& entry, const Batch& batch);
 
   gpu::Gpu& gpu_;
   Backend& cpu_;

@@ -20,19 +20,24 @@ namespace kolo::internal::backend::gpu {
 /// settles it once; other threads wait for it. Thread-safe.
 class Completion {
  public:
+  /// Whether the batch is executed once, as captured work would be, or by each replay of a graph.
+  enum class Kind : std::uint8_t { ordinary, before_graph, captured };
+
   /// The batch is all work that is on `stream` now. `device` is the current one.
-  Completion(std::shared_ptr<Runtime> runtime, int device, StreamHandle stream)
-      : runtime_(std::move(runtime)), device_(device), event_(make_event(runtime_)) {
+  Completion(std::shared_ptr<Runtime> runtime, int device, StreamHandle stream,
+             Kind kind = Kind::ordinary)
+      : runtime_(std::move(runtime)), device_(device), kind_(kind), event_(make_event(runtime_)) {
     runtime_->record(event_.get(), stream);
   }
 
   [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] Kind kind() const { return kind_; }
 
   /// Makes later work on `stream` wait for the batch. `lasts`: the stream is never destroyed.
-  /// Returns false, and does nothing, while the stream is captured into a graph. Throws
-  /// BackendError.
+  /// Returns false, and does nothing, if the stream is captured into a graph and the batch is not.
+  /// Throws BackendError.
   [[nodiscard]] bool make_wait(StreamHandle stream, bool lasts) {
-    if (settled()) return true;
+    if (settled() && kind_ != Kind::captured) return true;
     const std::lock_guard lock(mutex_);
     // All operations of a batch share the object, and most are waited for on one stream: the first
     // asks CUDA, the others do not.
@@ -40,7 +45,8 @@ class Completion {
     const DeviceGuard guard(*runtime_, device_);
     const std::uint64_t id = runtime_->stream_id(stream);
     if (std::ranges::find(waiting_, id) != waiting_.end()) return true;
-    if (runtime_->is_capturing(stream)) return false;
+    const bool captured = kind_ == Kind::captured;
+    if (runtime_->is_capturing(stream) != captured) return captured;
     runtime_->wait(stream, event_.get());
     waiting_.push_back(id);
     if (lasts) lasting_.push_back(stream);
@@ -49,12 +55,15 @@ class Completion {
 
   /// Blocks the calling thread until the GPU is done with the batch. Throws BackendError.
   void block() const {
+    if (kind_ == Kind::captured) return;
     const DeviceGuard guard(*runtime_, device_);
     runtime_->synchronize(event_.get());
   }
 
-  /// True once the GPU is done. Throws BackendError.
-  [[nodiscard]] bool is_done() const { return runtime_->is_done(event_.get()); }
+  /// True once the GPU is done, which has nothing to do for captured work. Throws BackendError.
+  [[nodiscard]] bool is_done() const {
+    return kind_ == Kind::captured || runtime_->is_done(event_.get());
+  }
 
   /// The driver has noticed the end, or the session has failed with `error`.
   void settle(std::exception_ptr error) {
@@ -69,6 +78,7 @@ class Completion {
  private:
   std::shared_ptr<Runtime> runtime_;
   int device_;
+  Kind kind_;
   Event event_;
   std::atomic<bool> settled_{false};
   std::exception_ptr error_{};

@@ -27,6 +27,12 @@ void check_versions(const Versions& versions) {
                     to_text(versions.driver), to_text(versions.runtime)));
 }
 
+/// The stream that waits for all others but non-blocking ones, and that cannot be captured.
+bool is_legacy(StreamHandle stream) {
+  constexpr std::uintptr_t legacy = 1;  // cudaStreamLegacy
+  return reinterpret_cast<std::uintptr_t>(stream) <= legacy;
+}
+
 }  // namespace
 
 std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream, bool lasts) {
@@ -40,16 +46,18 @@ std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream, b
                     to_string(device), to_string(Device{DeviceType::cuda, index_})));
   }
   const DeviceGuard guard(*runtime_, index_);
-  if (runtime_->is_capturing(stream))
+  const bool captured = runtime_->is_capturing(stream);
+  if (captured && is_legacy(stream))
     throw InvalidArgument(
-        "the stream on which the tensor is computed is being captured into a CUDA graph, and "
-        "Kolo's "
-        "work cannot be part of a graph: submit the operation before the capture or after it");
+        "the tensor is computed on the legacy default stream, of which CUDA forbids all use while "
+        "a "
+        "stream that waits for it is being captured into a graph");
   // The driver lets its own stream wait for this event, so that no thread waits for the tensor.
   Event event = events_->take();
   runtime_->record(event.get(), stream);
   return std::make_shared<const ReadyMark>(events_, std::move(event), runtime_->stream_id(stream),
-                                           ++marks_, lasts ? std::optional(stream) : std::nullopt);
+                                           ++marks_, lasts ? std::optional(stream) : std::nullopt,
+                                           captured);
 }
 
 void Gpu::open(int index) {
@@ -72,11 +80,13 @@ void Gpu::open(int index) {
   }
   DeviceProperties properties = runtime_->properties(index);
   Stream stream = make_stream(runtime_);
+  Stream graph_stream = make_stream(runtime_);
   Stream return_stream = make_stream(runtime_);
   // Members are set only after all checks, so that after a failure another device can be tried.
   versions_ = versions;
   properties_ = std::move(properties);
   stream_ = std::move(stream);
+  graph_stream_ = std::move(graph_stream);
   return_stream_ = std::move(return_stream);
   index_ = index;
 }
@@ -84,7 +94,8 @@ void Gpu::open(int index) {
 void Gpu::finish(std::chrono::nanoseconds timeout) {
   const DeviceGuard guard(*runtime_, index_);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (StreamHandle const stream : {stream_.get(), return_stream_.get()}) {
+  for (StreamHandle const stream : {stream_.get(), graph_stream_.get(), return_stream_.get()}) {
+    if (runtime_->is_capturing(stream)) continue;
     const Event done = make_event(runtime_);
     runtime_->record(done.get(), stream);
     while (!runtime_->is_done(done.get()) && std::chrono::steady_clock::now() < deadline)

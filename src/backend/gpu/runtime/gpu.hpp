@@ -65,12 +65,13 @@ class EventPool {
 class ReadyMark {
  public:
   ReadyMark(std::shared_ptr<EventPool> events, Event event, std::uint64_t stream,
-            std::uint64_t number, std::optional<StreamHandle> lasting)
+            std::uint64_t number, std::optional<StreamHandle> lasting, bool captured)
       : events_(std::move(events)),
         event_(std::move(event)),
         stream_(stream),
         number_(number),
-        lasting_(lasting) {}
+        lasting_(lasting),
+        captured_(captured) {}
   /// A stream that waits for the event does so for the record that it had when it was told to wait.
   ~ReadyMark() { events_->give_back(std::move(event_)); }
   ReadyMark(const ReadyMark&) = delete;
@@ -83,6 +84,8 @@ class ReadyMark {
   [[nodiscard]] std::uint64_t number() const { return number_; }
   /// The stream, if it is never destroyed.
   [[nodiscard]] std::optional<StreamHandle> lasting_stream() const { return lasting_; }
+  /// True if the stream was being captured into a graph.
+  [[nodiscard]] bool captured() const { return captured_; }
 
  private:
   std::shared_ptr<EventPool> events_;
@@ -90,6 +93,7 @@ class ReadyMark {
   std::uint64_t stream_;
   std::uint64_t number_;
   std::optional<StreamHandle> lasting_;
+  bool captured_;
 };
 
 /// The GPU of a rank: the device of the first tensor. CUDA is not called before there is one.
@@ -101,8 +105,8 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   /// Marks the current end of `stream`, on which a tensor is computed. `lasts`: the stream is never
-  /// destroyed. Throws InvalidArgument if this device cannot be used, if another is already in use,
-  /// or if the stream is being captured; BackendError if CUDA fails. Thread-safe.
+  /// destroyed. Throws InvalidArgument if this device cannot be used or if another is already in
+  /// use; BackendError if CUDA fails. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream,
                                                       bool lasts = false);
 
@@ -114,6 +118,8 @@ class Gpu {
   [[nodiscard]] Versions versions() const { return versions_; }
   /// The stream for copies from tensors, and for NCCL.
   [[nodiscard]] StreamHandle stream() const { return stream_.get(); }
+  /// The stream that captures join, and their warm-up.
+  [[nodiscard]] StreamHandle graph_stream() const { return graph_stream_.get(); }
   /// The stream for copies back from the host, which need not wait for other tensors.
   [[nodiscard]] StreamHandle return_stream() const { return return_stream_.get(); }
 
@@ -128,6 +134,7 @@ class Gpu {
   void leak() {
     pinned_blocks_.leak();
     static_cast<void>(stream_.release());
+    static_cast<void>(graph_stream_.release());
     static_cast<void>(return_stream_.release());
   }
 
@@ -145,6 +152,7 @@ class Gpu {
   DeviceProperties properties_{};
   BlockPool pinned_blocks_{runtime_};
   Stream stream_{};
+  Stream graph_stream_{};
   Stream return_stream_{};
 };
 

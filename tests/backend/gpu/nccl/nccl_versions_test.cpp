@@ -133,6 +133,7 @@ TEST_F(NcclVersions, AnAbortFreesNothingThatACallUses) {
   }));
   EXPECT_EQ(before.find("abort") != std::string::npos, version_ >= with_shrink);
   EXPECT_THAT(calls(), Not(HasSubstr("end-of-group")));
+  nccl->destroy(comm);
 }
 
 TEST_F(NcclVersions, AbortsDoNotWaitForOneAnother) {
