@@ -10,8 +10,11 @@
 
 namespace graphs {
 
-/// Runs `prepare` and `work` several times on a stream of their own, `prepare` once more, and
-/// captures `work` there. Returns the graph's replay on the current stream. On a CPU nothing is
+/// False without a LibTorch that has CUDA graphs.
+[[nodiscard]] bool exist();
+
+/// Runs `prepare` and `work` several times on a stream of their own, within a GraphWarmUp, `prepare`
+/// once more, and captures `work` there. Returns the graph's replay on the current stream. On a CPU nothing is
 /// captured: the result calls both. Throws if `work` cannot be captured.
 [[nodiscard]] std::function<void()> capture(const torch::Device& device,
                                             const std::function<void()>& prepare,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's cost of allreduces of GPU tensors: a pass submits one for each tensor of a set, waits
-// until all are queued on the GPU, and then until the GPU is done.
+// The host's cost of allreduces of GPU tensors: a pass submits one for each tensor of a set, or one
+// for all of them (`-grouped`), waits until all are queued on the GPU, and then until the GPU is
+// done.
 //
 //   mpirun -np N bench-gpu-host [--passes N] [SET]...    sets as for kolo-perf --gradients;
 //                                                        by default resnet50 and 1000x1KB
@@ -47,7 +48,8 @@ double processor_time() {
 
 class TensorSet {
  public:
-  TensorSet(const std::string& which, const kolo::CudaDevice& device) {
+  TensorSet(const std::string& which, const kolo::CudaDevice& device, bool grouped)
+      : grouped_(grouped), name_(which + ".all") {
     for (const perf::Gradient& gradient : perf::find_gradients(which, kolo::DType::f32)) {
       const std::int64_t elements = gradient.shape.elements();
       const std::vector<float> zeros(static_cast<std::size_t>(elements));
@@ -62,6 +64,10 @@ class TensorSet {
   [[nodiscard]] std::size_t size() const { return views_.size(); }
 
   void submit() {
+    if (grouped_) {
+      futures_.push_back(kolo::grouped_allreduce_async(views_, {.name = name_}));
+      return;
+    }
     for (std::size_t i = 0; i < views_.size(); ++i)
       futures_.push_back(kolo::allreduce_async(views_[i], {.name = names_[i]}));
   }
@@ -72,6 +78,8 @@ class TensorSet {
   }
 
  private:
+  bool grouped_;
+  std::string name_;
   std::vector<std::shared_ptr<std::byte>> memory_{};
   std::vector<kolo::TensorView> views_{};
   std::vector<std::string> names_{};
@@ -112,8 +120,8 @@ double time_in_queue(TensorSet& tensors) {
   return milliseconds_since(begin) / queued_passes;
 }
 
-void measure(const std::string& which, const kolo::CudaDevice& device, int passes) {
-  TensorSet tensors(which, device);
+void measure(const std::string& which, const kolo::CudaDevice& device, int passes, bool grouped) {
+  TensorSet tensors(which, device, grouped);
   for (int i = 0; i < std::min(passes, passes_before); ++i) {
     tensors.submit();
     tensors.wait();
@@ -122,7 +130,8 @@ void measure(const std::string& which, const kolo::CudaDevice& device, int passe
   const double before = processor_time();
   const Times times = time_passes(tensors, passes);
   const double processor = (processor_time() - before) / passes;
-  const std::string name = fmt::format("host-{}-{}", kolo::size(), which);
+  const std::string name =
+      fmt::format("host-{}-{}{}", kolo::size(), which, grouped ? "-grouped" : "");
   const double submitted = blocks::median(times.submitted);
   measured::print(name + "-submitted", submitted, "ms");
   measured::print(name + "-each", 1e3 * submitted / static_cast<double>(tensors.size()), "us");
@@ -141,7 +150,8 @@ void run(std::vector<std::string> words) {
   if (words.empty()) words = {"resnet50", "1000x1KB"};
   if (kolo::CudaDevice::count() == 0) throw std::runtime_error("there is no GPU here");
   const kolo::CudaDevice device(kolo::local_rank() % kolo::CudaDevice::count());
-  for (const std::string& which : words) measure(which, device, passes);
+  for (const std::string& which : words)
+    for (const bool grouped : {false, true}) measure(which, device, passes, grouped);
 }
 
 }  // namespace

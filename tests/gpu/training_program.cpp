@@ -22,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu_graph.hpp"
+
 namespace {
 
 using ::torch::Tensor;
@@ -39,6 +41,7 @@ struct Plan {
   int passes = 1;  // backward passes per step
   bool clips = false;
   bool uneven = false;  // later ranks have more steps, and the others join
+  double momentum = 0.9;
 };
 
 Sequential make_model() {
@@ -83,7 +86,8 @@ std::vector<Tensor> train_alone(const Plan& plan, bool adamw) {
   if (adamw)
     train(::torch::optim::AdamW(model->parameters(), 0.01));
   else
-    train(::torch::optim::SGD(model->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9)));
+    train(::torch::optim::SGD(model->parameters(),
+                              ::torch::optim::SGDOptions(0.05).momentum(plan.momentum)));
   return model->parameters();
 }
 
@@ -122,7 +126,8 @@ bool train_distributed(const Plan& plan, const ::torch::Device& device) {
   auto options = plan.options;
   options.backward_passes_per_step = plan.passes;
   kolo::DistributedOptimizer optimizer(
-      ::torch::optim::SGD(model->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9)),
+      ::torch::optim::SGD(model->parameters(),
+                          ::torch::optim::SGDOptions(0.05).momentum(plan.momentum)),
       model->named_parameters(), options);
   train(plan, model, optimizer, device);
   return report(plan.name, plan.tolerance, model, train_alone(plan, false));
@@ -136,6 +141,34 @@ bool train_sharded(const char* name, kolo::Sharding sharding, const ::torch::Dev
                                    model->named_parameters(), {}, sharding);
   train(plan, model, optimizer, device);
   return report(name, plan.tolerance, model, train_alone(plan, true));
+}
+
+/// Replays one step. The runs before the capture have changed the model, so it begins anew.
+bool train_captured(const ::torch::Device& device) {
+  const Plan plan{.name = "captured", .momentum = 0};
+  Sequential model = make_model();
+  model->to(device);
+  kolo::DistributedOptimizer optimizer(
+      ::torch::optim::SGD(model->parameters(), ::torch::optim::SGDOptions(0.05)),
+      model->named_parameters());
+  const Tensor x = ::torch::ones({16, features}, device);
+  const auto replay = graphs::capture(
+      device, [&] { optimizer.zero_grad(); },
+      [&] {
+        loss_of(model, x).backward();
+        optimizer.step();
+      });
+  {
+    const ::torch::NoGradGuard no_gradients;
+    Sequential fresh = make_model();
+    for (std::size_t i = 0; i < fresh->parameters().size(); ++i)
+      model->parameters()[i].copy_(fresh->parameters()[i]);
+    for (int step = 0; step < steps_of(plan, kolo::rank()); ++step) {
+      Tensor(x).copy_(inputs(kolo::rank(), step, 0));
+      replay();
+    }
+  }
+  return report(plan.name, plan.tolerance, model, train_alone(plan, false));
 }
 
 bool train_all(const ::torch::Device& device) {
@@ -155,6 +188,7 @@ bool train_all(const ::torch::Device& device) {
       {.name = "join, accumulation", .passes = 2, .uneven = true}};
   bool good = true;
   for (const Plan& plan : plans) good = train_distributed(plan, device) && good;
+  if (device.is_cuda() && graphs::exist()) good = train_captured(device) && good;
   good = train_sharded("sharded state", kolo::Sharding::state, device) && good;
   return train_sharded("sharded state and gradients", kolo::Sharding::state_and_gradients,
                        device) &&

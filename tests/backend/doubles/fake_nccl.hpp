@@ -40,6 +40,8 @@ class FakeNccl : public nccl::Library {
   int looks_without_child = 1;
   /// While true, calls of `abort` do nothing and do not return.
   std::atomic<bool> holds_aborts = false;
+  /// The same for calls that wait for other ranks, even after an abort.
+  std::atomic<bool> holds_calls = false;
   /// The same for calls of `make_unique_id`.
   std::atomic<bool> holds_ids = false;
   /// The number of polls until a group of a communicator whose calls do not block is ready;

@@ -76,7 +76,8 @@ bool NcclBackend::can_execute(const Batch& batch) {
 NcclBackend::~NcclBackend() {
   // A launch that does not return may use its communicator for ever.
   if (!group_.stop_launching()) {
-    static_cast<void>(new Entries(std::move(entries_)));
+    static auto& left_behind = *new std::vector<Entries>;  // never destroyed
+    left_behind.push_back(std::move(entries_));
     entries_.clear();
   }
   // Destroying the parent of a half-made communicator would wait forever.

@@ -92,6 +92,47 @@ TEST(NcclAbort, IfItNeverEndsMemoryIsLeaked) {
   EXPECT_THAT(cuda->complaints(), Not(Contains(AnyOf(HasSubstr("for ever"), HasSubstr("exist")))));
 }
 
+/// NCCL waits in the call, not in a kernel: the first call of a communicator connects its ranks.
+TEST(NcclAbort, ACallThatWaitsForALostRankEnds) {
+  GpuWorld world({.ranks = 2});
+  for (int rank = 0; rank < 2; ++rank) world.rank(rank).nccl->looks_at_group = -1;
+  Allreduces batch(world, {50, 7});
+  batch.start(sum_of, 0);
+  step_until_called(batch.running, *world.rank(0).nccl, 1);
+  step_until_called(batch.running, *world.rank(1).nccl, 1);
+  for (int i = 0; i < 20; ++i)
+    for (auto& execution : batch.running) ASSERT_EQ(execution->step(), Progress::waiting);
+  EXPECT_THAT(batch.running.front()->waits_for().what, HasSubstr("to begin with it over NCCL"));
+  batch.running.clear();
+  for (int rank = 0; rank < 2; ++rank) {
+    world.rank(rank).backend.reset();
+    EXPECT_EQ(world.rank(rank).nccl->aborts(), 1);
+  }
+}
+
+/// The call may use its communicator, its buffer and the GPU for ever.
+TEST(NcclAbort, ACallThatNeverEndsIsLeftBehind) {
+  std::shared_ptr<FakeNccl> nccl;
+  std::shared_ptr<FakeCuda> cuda;
+  {
+    WorldOptions options{.ranks = 1, .leaves_memory = true};
+    options.backend.exit_timeout = std::chrono::milliseconds(10);
+    GpuWorld world(options);
+    nccl = world.rank(0).nccl;
+    cuda = world.rank(0).cuda;
+    nccl->holds_calls = true;
+    Allreduces batch(world, {50, 7});
+    batch.start(sum_of, 0);
+    step_until_called(batch.running, *nccl, 1);
+    ASSERT_EQ(batch.running.front()->step(), Progress::waiting);
+    batch.running.clear();
+  }
+  EXPECT_THAT(cuda->complaints(), Contains(EndsWith("pieces of memory are left")));
+  nccl->holds_calls = false;
+  while (cuda.use_count() > 2) std::this_thread::yield();
+  EXPECT_THAT(cuda->complaints(), Not(Contains(AnyOf(HasSubstr("for ever"), HasSubstr("exist")))));
+}
+
 /// NCCL waits for all ranks of a host to end a communicator.
 TEST(NcclAbort, AfterTheLossOfARankCommunicatorsAreAborted) {
   GpuWorld world({.ranks = 2});
