@@ -13,9 +13,10 @@ namespace graphs {
 /// False without a LibTorch that has CUDA graphs.
 [[nodiscard]] bool exist();
 
-/// Runs `prepare` and `work` several times on a stream of their own, within a GraphWarmUp, `prepare`
-/// once more, and captures `work` there. Returns the graph's replay on the current stream. On a CPU nothing is
-/// captured: the result calls both. Throws if `work` cannot be captured.
+/// Runs `prepare` and `work` several times on a stream of their own, within a GraphWarmUp,
+/// `prepare` once more, and captures `work` there. Returns the graph's replay on the current
+/// stream. On a CPU nothing is captured: the result calls both. Throws if `work` cannot be
+/// captured.
 [[nodiscard]] std::function<void()> capture(const torch::Device& device,
                                             const std::function<void()>& prepare,
                                             const std::function<void()>& work);

@@ -110,6 +110,22 @@ TEST(NcclAbort, ACallThatWaitsForALostRankEnds) {
   }
 }
 
+/// The program may replay a graph after a failure, which would access memory that is unmapped.
+TEST(NcclAbort, TheBuffersOfGraphsStay) {
+  std::shared_ptr<FakeCuda> cuda;
+  for (const bool for_graphs : {false, true}) {
+    GpuWorld world({.ranks = 1, .leaves_memory = for_graphs});
+    cuda = world.rank(0).cuda;
+    Descriptor kind = sum_of;
+    if (for_graphs) kind.device = gpu_before_graph;
+    Allreduces batch(world, {50, 7});
+    batch.start(kind, 0);
+    ASSERT_TRUE(batch.finish());
+    world.rank(0).backend->abandon();
+  }
+  EXPECT_THAT(cuda->complaints(), Contains("1 pieces of memory are left"));
+}
+
 /// The call may use its communicator, its buffer and the GPU for ever.
 TEST(NcclAbort, ACallThatNeverEndsIsLeftBehind) {
   std::shared_ptr<FakeNccl> nccl;
