@@ -163,7 +163,8 @@ void PassReducer::submit_slots(const Bucket& bucket, const std::vector<std::size
   const std::string name = operation_name(bucket, bucket.rounds);
   std::vector<TensorView> views;
   PendingReduction pending{.slots = slots, .round = bucket.rounds, .name = name};
-  if (holds(bucket)) submit_held();  // `GradientStorage::submit` takes the last round
+  // `GradientStorage::submit` takes the last round.
+  if (bucket.rounds > 0 && holds(bucket)) submit_held();
   try {
     if (slots.size() == 1) pending.own = storage_.open_own(slots.front(), factor_, name, number);
     if (!pending.own) {

@@ -187,13 +187,13 @@ void CommunicatorGroup::abort() noexcept {
   if (aborted_->exchange(true)) return;
   for (const auto& state : states_) state->canceled = true;
   try {
-    post([states = states_, runtime = gpu_.runtime(), stream = gpu_.stream(),
+    post([states = states_, runtime = gpu_.runtime(), streams = gpu_.nccl_streams(),
           calls_end = launcher_.idle_within(patience_)](Library& library) {
       std::vector<const CommHandle*> handles;
       for (const auto& state : states)
         for (const CommHandle* handle : {&state->root, &state->handle}) handles.push_back(handle);
       if (!library.abort(handles, calls_end)) return;
-      runtime->synchronize(stream);
+      for (const gpu::StreamHandle stream : streams) runtime->synchronize(stream);
       for (const auto& state : states)
         if (!state->keeps_buffers) release_buffers(library, *state);
     });
@@ -272,6 +272,8 @@ void Communicator::retire(Communicator& parent) {
   handle_ = nullptr;
 }
 
+/// The registration waits for other ranks. It may return when the session has left it behind: then
+/// the group exists no more.
 std::byte* Communicator::buffer(std::size_t bytes) {
   constexpr std::size_t min_bytes = std::size_t{1} << 20;
   std::vector<CommState::Buffer>& buffers = state_->buffers;
@@ -286,7 +288,10 @@ std::byte* Communicator::buffer(std::size_t bytes) {
       buffers.pop_back();
       throw;
     }
-    made.registration = library().register_buffer(handle_, made.memory, size);
+    const auto library = group_.shared_library();
+    const auto aborted = group_.aborted_flag();
+    made.registration = library->register_buffer(handle_, made.memory, size);
+    if (*aborted) throw BackendError("NCCL's communicator was aborted");
   }
   return buffers.back().memory;
 }

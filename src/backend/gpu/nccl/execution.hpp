@@ -23,7 +23,8 @@ namespace kolo::internal::backend::nccl {
 /// The order in which batches are launched. It is the order in which they were started, which is
 /// the same on all ranks. NCCL requires it: a kernel waits for the other ranks and blocks the rest
 /// of the stream, so two ranks that launch two batches in different orders would wait for each
-/// other forever. One order serves all communicators, since they share the GPU's stream.
+/// other forever. One order serves all communicators, although each has a stream of its own: the
+/// GPU may have no room for the kernels of two at the same time.
 class LaunchOrder {
  public:
   [[nodiscard]] std::uint64_t queue_up() { return queued_++; }

@@ -192,7 +192,7 @@ std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   Communicator* const for_graphs = this->for_graphs(entry, batch);
   const LaunchContext context{
       .gpu = gpu_,
-      .stream = for_graphs != nullptr ? gpu_.graph_stream() : gpu_.stream(),
+      .stream = for_graphs != nullptr ? gpu_.graph_stream() : gpu_.stream_of(batch.ranks),
       .cpu = cpu_,
       .communicator = for_graphs != nullptr ? *for_graphs : entry.communicator,
       .order = order_,

@@ -91,11 +91,26 @@ void Gpu::open(int index) {
   index_ = index;
 }
 
+StreamHandle Gpu::stream_of(const std::vector<int>& ranks) {
+  Stream& stream = nccl_streams_[ranks];
+  if (stream == nullptr) stream = make_stream(runtime_);
+  return stream.get();
+}
+
+std::vector<StreamHandle> Gpu::nccl_streams() const {
+  std::vector<StreamHandle> streams;
+  for (const auto& [ranks, stream] : nccl_streams_)
+    if (stream != nullptr) streams.push_back(stream.get());
+  return streams;
+}
+
 void Gpu::finish(std::chrono::nanoseconds timeout) {
   const DeviceGuard guard(*runtime_, index_);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (StreamHandle const stream : {stream_.get(), graph_stream_.get(), return_stream_.get()}) {
-    if (runtime_->is_capturing(stream)) continue;
+  std::vector<StreamHandle> streams = nccl_streams();
+  streams.insert(streams.end(), {stream_.get(), return_stream_.get()});
+  if (!runtime_->is_capturing(graph_stream_.get())) streams.push_back(graph_stream_.get());
+  for (StreamHandle const stream : streams) {
     const Event done = make_event(runtime_);
     runtime_->record(done.get(), stream);
     while (!runtime_->is_done(done.get()) && std::chrono::steady_clock::now() < deadline)

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -116,8 +117,13 @@ class Gpu {
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] const DeviceProperties& properties() const { return properties_; }
   [[nodiscard]] Versions versions() const { return versions_; }
-  /// The stream for copies from tensors, and for NCCL.
+  /// The stream for copies from tensors.
   [[nodiscard]] StreamHandle stream() const { return stream_.get(); }
+  /// The stream for NCCL's work among these ranks, so that the work of several process sets
+  /// overlaps. Made at the first call. Throws BackendError.
+  [[nodiscard]] StreamHandle stream_of(const std::vector<int>& ranks);
+  /// All streams of NCCL's work that no graph can have captured.
+  [[nodiscard]] std::vector<StreamHandle> nccl_streams() const;
   /// The stream that captures join, and their warm-up.
   [[nodiscard]] StreamHandle graph_stream() const { return graph_stream_.get(); }
   /// The stream for copies back from the host, which need not wait for other tensors.
@@ -133,6 +139,7 @@ class Gpu {
   /// which a thread that was left behind may still use. Must be the last call.
   void leak() {
     pinned_blocks_.leak();
+    for (auto& [ranks, stream] : nccl_streams_) static_cast<void>(stream.release());
     static_cast<void>(stream_.release());
     static_cast<void>(graph_stream_.release());
     static_cast<void>(return_stream_.release());
@@ -152,6 +159,7 @@ class Gpu {
   DeviceProperties properties_{};
   BlockPool pinned_blocks_{runtime_};
   Stream stream_{};
+  std::map<std::vector<int>, Stream> nccl_streams_{};
   Stream graph_stream_{};
   Stream return_stream_{};
 };

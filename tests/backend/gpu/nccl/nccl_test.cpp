@@ -222,6 +222,27 @@ TEST(NcclLife, ABatchThatIsAbandonedAbortsItsCommunicator) {
   EXPECT_EQ(nccl->communicators(), 0);
 }
 
+/// Rank 1 comes late to the first, whose kernel waits on rank 0's GPU.
+TEST(NcclStreams, SetsDoNotWaitForEachOther) {
+  GpuWorld world({.ranks = 3});
+  const std::vector<int> slow{0, 1};
+  const std::vector<int> fast{0, 2};
+  const Descriptor kind = allreduce_of(ReduceOp::sum);
+  for (std::uint64_t sequence = 0; sequence < 2; ++sequence) {
+    Allreduces first(world, {50, 7});
+    first.start_among(sequence == 0 ? slow : fast, sequence == 0 ? slow : fast, kind, sequence);
+    ASSERT_TRUE(first.finish());
+  }
+  Allreduces late(world, {50, 7});
+  late.start_on(0, kind, 2, slow, slow);
+  while (late.running.front()->step() != Progress::launched) world.rank(0).cuda->advance();
+  Allreduces others(world, {50, 7});
+  others.start_among(fast, fast, kind, 3);
+  ASSERT_TRUE(others.finish());
+  late.start_on(1, kind, 2, slow, slow);
+  ASSERT_TRUE(late.finish());
+}
+
 /// As a program that captures in CUDA's default mode while another of its threads makes the first
 /// collective.
 TEST(NcclErrors, ACommunicatorThatMeetsACaptureSaysWhatToDo) {
