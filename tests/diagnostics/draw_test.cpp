@@ -97,6 +97,16 @@ TEST_F(Draw, DividesAStepIntoComputingAndWaiting) {
   EXPECT_EQ(length_of(activity.ranks[late_rank].reducing), 3 * 2 * 2 * ms);
 }
 
+// "a" is done while the program computes, for "b" is still pending.
+TEST_F(Draw, TakesNoOverlapForWaiting) {
+  const RankRun run{.operations = {{"a", 0, 0, false, 0, 5, 15},
+                                   {"b", 0, 1, false, 10, 35, 40},
+                                   {"c", 0, 2, false, 30, 45, 50}}};
+  const Activity activity = find_activity({run}, {});
+  EXPECT_EQ(length_of(activity.ranks.front().waiting), 50 - 30);
+  EXPECT_EQ(length_of(activity.ranks.front().computing), 30);
+}
+
 TEST_F(Draw, AlignsTheClocksOfTheHosts) {
   const Activity one = find_activity({timeline(0), timeline(1), timeline(2)}, {});
   const Activity several =
