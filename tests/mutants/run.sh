@@ -84,7 +84,7 @@ programs_of_others() {
     unit.two_users) echo kolorun user_program ;;
     mpi.launcher.by_torchrun.killed_and_watched.*) echo departure_program ;;
     mpi.straggler.*) echo straggler_program ;;
-    mpi.top) echo kolorun kolo-diagnose straggler_program ;;
+    mpi.top | mpi.draw) echo kolorun kolo-diagnose straggler_program ;;
     mpi.launcher.by_torchrun.gpu_last_kernels.*) echo gpu_last_kernels_program ;;
   esac
 }

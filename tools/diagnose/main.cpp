@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports which rank the others wait for, from the flight records of all ranks, or shows a job
-// while it runs:
+// Reports which rank the others wait for, from the flight records of all ranks, shows a job while
+// it runs, or draws a recorded run:
 //
 //     kolo-diagnose kolo-flight-*.jsonl
 //     kolo-diagnose top
+//     kolo-diagnose draw t-*.json
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "picture.hpp"
 #include "report.hpp"
 #include "top.hpp"
 
@@ -61,6 +63,19 @@ int report(const std::vector<std::string>& files, bool json) {
   return damaged.empty() ? EXIT_SUCCESS : unreadable_status;
 }
 
+const CLI::App* add_draw(CLI::App& app, diagnose::DrawOptions& options) {
+  CLI::App* const draw = app.add_subcommand(
+      "draw", "Draw what each rank did in some steps of a run, as SVG, and which rank was late");
+  draw->add_option("FILE", options.files,
+                   "Timelines or flight records of one run, one of each rank")
+      ->required();
+  draw->add_option("-o,--output", options.output, "Path of the picture")->capture_default_str();
+  draw->add_option("--steps", options.steps,
+                   "Steps of the files to draw, such as 20:29, counted from 1 (default: the last "
+                   "ten)");
+  return draw;
+}
+
 int run(int argc, char** argv) {
   std::vector<std::string> files;
   diagnose::TopOptions running;
@@ -68,7 +83,8 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Reports which rank the others wait for, from the flight records of all ranks.\n\n"
       "  kolo-diagnose kolo-flight-*.jsonl\n"
-      "  kolo-diagnose top                     # a job while it runs",
+      "  kolo-diagnose top                     # a job while it runs\n"
+      "  kolo-diagnose draw t-*.json           # a picture, from timelines",
       "kolo-diagnose");
   app.footer("Exit status: 0; 2 if a file could not be read or the command line cannot be used.");
   app.add_option("FILE", files, "Flight records of one session, one of each rank");
@@ -81,12 +97,15 @@ int run(int argc, char** argv) {
                   "(default: KOLO_STATUS_FILE, or this user's only kolorun)");
   top->add_flag("--once", running.once, "Print the status once");
   top->add_flag("--json", running.json, "Print the status as JSON");
+  diagnose::DrawOptions drawing;
+  const CLI::App* const draw = add_draw(app, drawing);
   try {
     app.parse(argc, argv);
-    if (!*top && files.empty()) throw CLI::RequiredError("FILE");
+    if (!*top && !*draw && files.empty()) throw CLI::RequiredError("FILE");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? EXIT_SUCCESS : unreadable_status;
   }
+  if (*draw) return diagnose::draw_files(drawing);
   return *top ? diagnose::top(running) : report(files, json);
 }
 

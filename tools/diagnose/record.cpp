@@ -139,6 +139,8 @@ class Reader {
   void take_event(const Json& json) {
     const std::string kind = json.at("event").get<std::string>();
     record_.last_ns = nanoseconds(json, "ns");
+    if (kind == "started" && !json.at("batch").is_null())
+      record_.started.emplace(number<std::int64_t>(json, "batch"), record_.last_ns);
     if (json.at("name").is_null()) return;
     const Key key = key_of(json, "name");
     const auto [found, is_new] = record_.operations.try_emplace(key);
@@ -151,6 +153,7 @@ class Reader {
       record_.order.push_back(key);
     } else {
       operation.state = kind == "finished" ? State::finished : State::failed;
+      operation.ended_ns = record_.last_ns;
       if (!json.at("batch").is_null()) operation.batch = number<std::int64_t>(json, "batch");
     }
   }

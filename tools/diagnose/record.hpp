@@ -33,6 +33,7 @@ enum class State { negotiating, executing, finished, failed };
 struct Operation {
   State state = State::negotiating;
   std::int64_t submitted_ns = 0;
+  std::int64_t ended_ns = 0;  // 0: pending
   std::string type{};
   std::string dtype{};  // "": unknown
   std::int64_t bytes = 0;
@@ -69,6 +70,7 @@ struct Record {
   std::map<NameKey, Name> names{};
   std::map<Key, Operation> operations{};  // operations of which the record still has events
   std::vector<Key> order{};               // in the order of submission
+  std::map<std::int64_t, std::int64_t> started{};  // when batches began, in nanoseconds
   std::vector<Note> notes{};
 
   /// True if this rank has submitted the operation, even if the record no longer contains it.

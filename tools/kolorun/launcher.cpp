@@ -118,7 +118,7 @@ rendezvous::JobEnd Launcher::run() {
   bool done = false;
   while (!done || any_left()) {
     if (!serving_->ended()) {
-      start_due();
+      start_needed();
       std::string problem;
       if (discovery_) discovery_->act(problem);
       if (!problem.empty()) say(problem);
@@ -149,13 +149,24 @@ bool Launcher::any_left() const {
   return std::ranges::any_of(remotes_, [](const Remote& remote) { return remote.pid > 0; });
 }
 
+bool Launcher::has_spare() const {
+  return std::ranges::any_of(
+      remotes_, [this](const Remote& remote) { return state_of(remote) == HostState::spare; });
+}
+
 int Launcher::milliseconds_to_wait() const {
   auto next = Clock::now() + 10s;
   if (end_at_) next = std::min(next, *end_at_);
   if (!serving_->ended()) {
     if (discovery_) next = std::min(next, discovery_->next_time());
+    const auto consider = [&, now = Clock::now()](Clock::time_point time) {
+      if (time > now) next = std::min(next, time);
+    };
     for (const Remote& remote : remotes_)
-      if (remote.start_at) next = std::min(next, *remote.start_at);
+      if (remote.pid > 0)
+        consider(remote.started + options_.server.lease);
+      else if (remote.not_before)
+        consider(*remote.not_before);
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 10'000));
@@ -168,6 +179,7 @@ void Launcher::wait() {
     if (descriptor >= 0) waits.push_back({.fd = descriptor, .events = events, .revents = 0});
   };
   if (!end_at_) add(serving_->descriptor(), POLLIN);
+  if (!serving_->ended()) add(serving_->agents_descriptor(), POLLIN);
   if (discovery_) add(discovery_->descriptor(), POLLIN);
   for (const Remote& remote : remotes_) {
     if (!remote.unsent.empty()) add(remote.input.get(), POLLOUT);
@@ -231,8 +243,8 @@ void Launcher::on_end(Remote& remote, int how) {
     const bool cannot_run = !in_order && WIFEXITED(how) && WEXITSTATUS(how) == 127;
     serving_->end_by_host(remote.host.name, cannot_run ? 127 : 1, what);
   } else if (in_order) {
-    // An agent that was asked to restart starts again. Otherwise somebody has removed the host.
-    if (was_asked) remote.start_at = Clock::now();
+    // An agent that was asked to restart may start again. Otherwise somebody has removed the host.
+    remote.not_before = was_asked ? std::nullopt : std::optional(Clock::time_point::max());
   } else {
     try_later(remote, what);
   }
@@ -241,9 +253,10 @@ void Launcher::on_end(Remote& remote, int how) {
 void Launcher::try_later(Remote& remote, const std::string& why) {
   const auto now = Clock::now();
   cooldown_.fail(remote.host.name, now - begin_);
-  remote.start_at = begin_ + *cooldown_.until(remote.host.name);
-  say(fmt::format("{}; the next attempt is in {:.1f} s", why,
-                  std::chrono::duration<double>(*remote.start_at - now).count()));
+  remote.not_before = begin_ + *cooldown_.until(remote.host.name);
+  const auto left = std::chrono::duration<double>(*remote.not_before - now).count();
+  say(has_spare() ? fmt::format("{}; a spare host replaces it", why)
+                  : fmt::format("{}; the next attempt is in {:.1f} s", why, left));
 }
 
 /// Ends agents after the end of the job, because a host may not respond. An agent whose output is
@@ -283,16 +296,14 @@ void Launcher::set_hosts(const std::vector<Host>& wanted) {
     const auto same = std::ranges::find(remotes_, host.name,
                                         [](const Remote& remote) { return remote.host.name; });
     if (same == remotes_.end()) {
-      remotes_.push_back({.host = host,
-                          .number = ++last_number_,
-                          .local = is_this_host(host.name),
-                          .start_at = Clock::now()});
+      remotes_.push_back(
+          {.host = host, .number = ++last_number_, .local = is_this_host(host.name)});
       continue;
     }
     same->host = host;
     const bool returns = !std::exchange(same->wanted, true);
     if (same->pid < 0) {
-      if (returns) same->start_at = Clock::now();
+      if (returns) same->not_before.reset();
     } else if (same->slots != host.slots) {
       have_removed(*same, "the number of its slots has changed");
     } else if (same->asked) {
@@ -303,7 +314,6 @@ void Launcher::set_hosts(const std::vector<Host>& wanted) {
     const auto current = remote++;
     if (std::ranges::find(wanted, current->host.name, &Host::name) != wanted.end()) continue;
     current->wanted = false;
-    current->start_at.reset();
     if (current->pid > 0)
       have_removed(*current, "it is not among the discovered hosts any more");
     else if (current->streams.empty())

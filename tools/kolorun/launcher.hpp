@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hosts/discovery.hpp"
+#include "hosts/host_choice.hpp"
 #include "hosts/hosts.hpp"
 #include "node/file_descriptor.hpp"
 #include "options.hpp"
@@ -44,8 +45,11 @@ class Launcher {
     bool asked = false;  // its agent was asked to end, for good or to restart
     int slots = 0;       // number of slots when its agent started
     pid_t pid = -1;      // process id of its ssh, or of a local agent
-    std::optional<Clock::time_point> start_at{};
-    node::FileDescriptor input{};  // standard input of the agent
+    std::optional<Clock::time_point> not_before{};  // its agent may not start earlier
+    Clock::time_point started{};                    // when its agent was started last
+    bool is_connected = false;                      // and stays, as far as the server knows
+    bool has_connected = false;                     // since its agent was started last
+    node::FileDescriptor input{};                   // standard input of the agent
     std::string unsent{};
     std::list<TaggedStream> streams{};
 
@@ -66,9 +70,11 @@ class Launcher {
   [[nodiscard]] std::string use_discovered(const std::vector<Host>& hosts);
   void set_hosts(const std::vector<Host>& wanted);
   [[nodiscard]] bool any_left() const;
+  [[nodiscard]] bool has_spare() const;
 
   // launcher_agents.cpp
-  void start_due();
+  void start_needed();
+  [[nodiscard]] HostState state_of(const Remote& remote) const;
   void start(Remote& remote);
   void start_agent(Remote& remote);
   [[nodiscard]] std::vector<std::string> command_for(const Remote& remote) const;

@@ -19,15 +19,45 @@
 
 namespace kolorun {
 
-void Launcher::start_due() {
-  for (Remote& remote : remotes_)
-    if (remote.start_at && remote.pid < 0 && Clock::now() >= *remote.start_at) {
-      remote.start_at.reset();
-      start(remote);
-    }
+HostState Launcher::state_of(const Remote& remote) const {
+  const auto now = Clock::now();
+  if (!remote.wanted) return HostState::other;
+  if (remote.pid < 0)
+    return remote.not_before && now < *remote.not_before ? HostState::other : HostState::spare;
+  if (remote.is_connected) return HostState::other;
+  if (remote.asked) return HostState::restarting;
+  // A remote shell may take minutes to find out that a host does not respond. Other hosts need not
+  // wait for that.
+  const bool is_starting = !remote.has_connected && now < remote.started + options_.server.lease;
+  return is_starting ? HostState::starting : HostState::other;
+}
+
+/// Starts the agents of the first hosts whose slots the job needs. So ranks depend on the order of
+/// the list, not on which host connects first, and no agent waits on a host without ranks.
+void Launcher::start_needed() {
+  const rendezvous::AgentsChanged current = serving_->agents();
+  std::vector<Remote*> remotes;
+  std::vector<HostCandidate> hosts;
+  for (Remote& remote : remotes_) {
+    remote.is_connected =
+        remote.pid > 0 && std::ranges::binary_search(current.agents, remote.number);
+    remote.has_connected |= remote.is_connected;
+    const HostState state = state_of(remote);
+    remotes.push_back(&remote);
+    hosts.push_back({.state = state,
+                     .slots = state == HostState::starting ? remote.slots : remote.host.slots,
+                     .is_local = remote.local});
+  }
+  for (const std::size_t at : choose_hosts(hosts, current.missing_slots, options_.fanout))
+    start(*remotes[at]);
 }
 
 void Launcher::start(Remote& remote) {
+  remote.is_connected = remote.has_connected = false;
+  remote.started = Clock::now();
+  // Only elastic jobs go on when an agent ends.
+  remote.not_before =
+      options_.server.elastic ? std::nullopt : std::optional(Clock::time_point::max());
   try {
     start_agent(remote);
   } catch (const std::exception& problem) {

@@ -114,6 +114,10 @@ void add_hosts(CLI::App& app, Flags& flags, Options& options) {
       "--rsh", flags.rsh,
       "Command to use instead of ssh; its last arguments are the host and a command "
       "(default: KOLO_RSH, or ssh; srun or blaunch for the hosts of a Slurm or LSF job)");
+  app.add_option("--fanout", options.fanout,
+                 "How many of these commands may start agents at the same time")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   app.add_option(
          "--slots", flags.slots,
          "Processes that this host can run (default: all), in a batch job each of its hosts. "

@@ -44,6 +44,7 @@ struct Options {
   std::vector<Host> hosts{};                        // the hosts on which to start agents
   std::string discovery_script{};                   // prints the current hosts
   std::vector<std::string> rsh{};                   // the command that starts an agent on a host
+  int fanout = 32;                                  // how many of these start at the same time
   std::string allocation{};                         // the batch job that has given the hosts
   std::string network_interface{};
   std::string wdir{};

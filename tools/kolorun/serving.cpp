@@ -20,19 +20,35 @@ transport::Endpoint to_listen_at(const transport::Endpoint& at) {
   return is_own ? transport::Endpoint{"", at.port} : at;
 }
 
+node::FileDescriptor new_event() {
+  return node::new_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
+}
+
+void raise_event(const node::FileDescriptor& event) {
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(event.get(), &one, sizeof one));
+}
+
 }  // namespace
 
 Serving::Serving(const Options& options, const transport::Endpoint& at)
-    : server_(options.server, to_listen_at(at),
-              [verbose = options.verbose](kolo::internal::LogLevel level, const std::string& text) {
-                if (verbose || level >= kolo::internal::LogLevel::warning)
-                  write_all(STDERR_FILENO, "kolorun: " + text + '\n');
-              }),
-      done_(node::new_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+    : agents_{.missing_slots = options.server.max_np},
+      agents_event_(new_event()),
+      server_(
+          options.server, to_listen_at(at),
+          [verbose = options.verbose](kolo::internal::LogLevel level, const std::string& text) {
+            if (verbose || level >= kolo::internal::LogLevel::warning)
+              write_all(STDERR_FILENO, "kolorun: " + text + '\n');
+          },
+          [this](const rendezvous::AgentsChanged& changed) {
+            const std::lock_guard lock(mutex_);
+            agents_ = changed;
+            raise_event(agents_event_);
+          }),
+      done_(new_event()),
       thread_([this] {
         end_ = server_.run();
-        const std::uint64_t one = 1;
-        static_cast<void>(::write(done_.get(), &one, sizeof one));
+        raise_event(done_);
       }) {}
 
 Serving::~Serving() {
@@ -68,6 +84,13 @@ void Serving::end_by_host(const std::string& host, int status, const std::string
   server_.call([host, status, reason](rendezvous::Server& server, rendezvous::Time now) {
     server.end_by_host(host, status, reason, now);
   });
+}
+
+rendezvous::AgentsChanged Serving::agents() {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t count = 0;
+  static_cast<void>(::read(agents_event_.get(), &count, sizeof count));
+  return agents_;
 }
 
 rendezvous::JobEnd Serving::wait() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -39,10 +40,17 @@ class Serving {
   [[nodiscard]] bool ended_with_processes() const { return server_.ended_with_processes(); }
   /// Readable once `wait` would not block.
   [[nodiscard]] int descriptor() const { return done_.get(); }
+  /// The connected agents, and how many slots the job lacks. `agents_descriptor` is readable once
+  /// that has changed since the last call.
+  [[nodiscard]] rendezvous::AgentsChanged agents();
+  [[nodiscard]] int agents_descriptor() const { return agents_event_.get(); }
   /// Waits until the agents have ended all processes, or do not respond.
   rendezvous::JobEnd wait();
 
  private:
+  std::mutex mutex_{};
+  rendezvous::AgentsChanged agents_;  // guarded by the mutex
+  node::FileDescriptor agents_event_;
   rendezvous::TcpServer server_;
   rendezvous::JobEnd end_{};
   node::FileDescriptor done_;

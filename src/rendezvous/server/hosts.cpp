@@ -54,6 +54,7 @@ void Hosts::add(Link link, const Hello& hello, Time now) {
   Agent agent{.hello = hello, .heard = now};
   agent.slots.resize(static_cast<std::size_t>(hello.slots), 0);
   agents_.emplace(link, std::move(agent));
+  changed_ = true;
 }
 
 Agent* Hosts::find(Link link) {
@@ -63,6 +64,7 @@ Agent* Hosts::find(Link link) {
 
 std::optional<Agent> Hosts::take(Link link) {
   auto node = agents_.extract(link);
+  changed_ = true;
   return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
 }
 
@@ -136,6 +138,31 @@ bool Hosts::only_fail() const {
              return process != nullptr && process->stage == Stage::waiting;
            });
   });
+}
+
+// ---- what the launcher needs to know ----
+
+/// The slots that the agents lack for max_np processes. A host in its cooldown has only those of
+/// its running processes, and one that leaves has none: other hosts can take their processes over.
+int Hosts::missing_slots(Time now) const {
+  std::ptrdiff_t missing = options_.max_np;
+  for (const auto& [link, agent] : agents_) {
+    if (agent.removing) continue;
+    const bool rests = cooldown_.rests(agent.hello.host, now);
+    missing -= std::ssize(agent.slots) - (rests ? std::ranges::count(agent.slots, 0U) : 0);
+  }
+  return static_cast<int>(std::max<std::ptrdiff_t>(missing, 0));
+}
+
+void Hosts::tell_agents(bool grows, Time now) {
+  changed_ = false;
+  AgentsChanged current{.missing_slots = grows ? missing_slots(now) : 0};
+  for (const auto& [link, agent] : agents_)
+    if (!agent.removing) current.agents.push_back(agent.hello.process);
+  std::ranges::sort(current.agents);
+  if (current == told_) return;
+  told_ = current;
+  actions_.change_agents(std::move(current));
 }
 
 // ---- the processes of agents ----

@@ -70,6 +70,12 @@ class Hosts {
   /// True if no host is likely to have another process reach a session: so many have ended before
   /// on it that this is no accident, or all of its processes wait already.
   [[nodiscard]] bool only_fail() const;
+  /// Tells the caller which agents are connected and how many slots the job lacks, if that is not
+  /// what it was told last. `grows`: the job starts processes where there are slots.
+  void tell_agents(bool grows, Time now);
+  /// True if agents have come or gone since the last `tell_agents`, or may have other slots.
+  [[nodiscard]] bool has_changed() const { return changed_; }
+  void mark_changed() { changed_ = true; }
   /// Makes agents start missing processes.
   void start_processes(Time now);
   /// The time at which the first processes were started.
@@ -82,6 +88,7 @@ class Hosts {
  private:
   [[nodiscard]] bool takes_part(const Hello& hello) const;
   [[nodiscard]] std::vector<Link> staying_in_order() const;
+  [[nodiscard]] int missing_slots(Time now) const;
   void start_first(Time now);
   void start_more(Time now);
   void note_waiting(Time now);
@@ -98,6 +105,8 @@ class Hosts {
   Time started_at_{};
   int started_size_ = max_ranks;
   bool noted_waiting_ = false;
+  bool changed_ = false;
+  AgentsChanged told_{.missing_slots = options_.max_np};
 };
 
 }  // namespace kolo::internal::rendezvous

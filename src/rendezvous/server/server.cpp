@@ -209,8 +209,10 @@ void Server::remove_host(const std::string& host, const std::string& reason, Tim
 
 void Server::keep_host(const std::string& host, Time now) {
   for (const Link link : hosts_.find_host(host))
-    if (std::exchange(hosts_.find(link)->removing, false))
+    if (std::exchange(hosts_.find(link)->removing, false)) {
+      processes_.mark_dirty();
       actions_.note(LogLevel::info, fmt::format("host {} stays", host));
+    }
   settle(now);
 }
 

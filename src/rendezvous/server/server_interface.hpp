@@ -74,7 +74,15 @@ struct Finish {
   std::string last_lines{};    // what the process that has failed first wrote to standard error
   bool has_processes = false;  // some are running, and must be ended
 };
-using Action = std::variant<Send, Authenticate, Close, Note, Finish>;
+/// The connected agents have changed, or the number of slots that the job lacks. A launcher starts
+/// agents on more hosts while slots are missing.
+struct AgentsChanged {
+  std::vector<ProcessId> agents{};  // numbers of the hellos of those that stay, in ascending order
+  int missing_slots = 0;            // for max_np processes; 0 if the job starts none any more
+
+  friend bool operator==(const AgentsChanged&, const AgentsChanged&) = default;
+};
+using Action = std::variant<Send, Authenticate, Close, Note, Finish, AgentsChanged>;
 
 /// Actions in the order in which the caller must carry them out.
 class Actions {
@@ -93,6 +101,7 @@ class Actions {
     actions_.emplace_back(Note{level, std::move(text)});
   }
   void finish(Finish finish) { actions_.emplace_back(std::move(finish)); }
+  void change_agents(AgentsChanged changed) { actions_.emplace_back(std::move(changed)); }
 
   [[nodiscard]] std::vector<Action> take() { return std::exchange(actions_, {}); }
 

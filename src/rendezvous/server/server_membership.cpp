@@ -157,6 +157,7 @@ void Server::on_time(Time now) {
     if (end_after_cause_ && now >= cause_since_ + patience_with_cause && !awaits_silent_host())
       finish_without_cause();
   }
+  hosts_.mark_changed();  // a cooldown may have ended
   settle(now);
 }
 
@@ -186,6 +187,8 @@ void Server::settle(Time now) {
       generation_.announce();
     conclude();
   }
+  if (options_.has_agents && (processes_.is_dirty() || hosts_.has_changed()))
+    hosts_.tell_agents(!finished() && !outcome_.is_ending() && stopping_ == 0, now);
   processes_.sweep();
 }
 

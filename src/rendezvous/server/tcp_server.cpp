@@ -64,12 +64,14 @@ std::ptrdiff_t affordable_leaving(const ServerOptions& options) {
 }  // namespace
 
 TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
-                     std::function<void(LogLevel, const std::string&)> write_note)
+                     std::function<void(LogLevel, const std::string&)> write_note,
+                     std::function<void(const AgentsChanged&)> change_agents)
     : silence_(options.lease),
       end_timeout_(options.end_timeout),
       max_leaving_(affordable_leaving(options)),
       server_(affordable(options), random_number),
       write_note_(std::move(write_note)),
+      change_agents_(std::move(change_agents)),
       listeners_(transport::listen_at(at, options.port_range)),
       port_(transport::address_of(listeners_.front().get()).port),
       has_secret_(options.secret != Secret{}),
@@ -290,6 +292,8 @@ void TcpServer::carry_out() {
       found->second.until = now() + patience_to_close;
     } else if (const auto* note = std::get_if<Note>(&action)) {
       write_note_(note->level, note->text);
+    } else if (const auto* changed = std::get_if<AgentsChanged>(&action)) {
+      if (change_agents_) change_agents_(*changed);
     } else if (const auto* finish = std::get_if<Finish>(&action)) {
       end_ = JobEnd{finish->status, finish->reason, finish->restarts, finish->last_lines, ""};
       has_processes_ = finish->has_processes;

@@ -36,9 +36,11 @@ struct JobEnd {
 /// `ended`.
 class TcpServer {
  public:
-  /// Begins to listen. `write_note` receives messages for the log. Throws BackendError.
+  /// Begins to listen. `write_note` receives messages for the log, `change_agents` the connected
+  /// agents; the thread in `run` calls both. Throws BackendError.
   TcpServer(const ServerOptions& options, const transport::Endpoint& at,
-            std::function<void(LogLevel, const std::string&)> write_note);
+            std::function<void(LogLevel, const std::string&)> write_note,
+            std::function<void(const AgentsChanged&)> change_agents = {});
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
@@ -98,6 +100,7 @@ class TcpServer {
   std::ptrdiff_t max_leaving_;
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
+  std::function<void(const AgentsChanged&)> change_agents_;
   std::vector<node::FileDescriptor> listeners_;
   std::vector<node::NotInherited> not_inherited_{};  // the listeners, in forked children
   std::uint16_t port_;
