@@ -11,7 +11,7 @@ namespace kolo::internal::rendezvous {
 [[nodiscard]] inline std::vector<Message> sample_messages() {
   const Member member{
       .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8};
-  return {Hello{Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
+  return {Hello{Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train", true, true},
           Join{2, 9, true},
           Contribution{2, 1, Bytes(9, std::byte{1})},
           Leave{2},
@@ -34,7 +34,11 @@ namespace kolo::internal::rendezvous {
           Completed{2},
           HandshakeStep{Bytes(transport::Handshake::hello_bytes, std::byte{7})},
           SessionFailed{"an exception ended its scope"},
-          RanksMissed{2, {1, 3}, "allreduce \"x\""}};
+          RanksMissed{2, {1, 3}, "allreduce \"x\""},
+          Vote{{7, 8}, 7, 8, {{4711, 1, 0}, {4712, -1, -1}}, std::chrono::seconds(2), true},
+          Standing{3, 2, {4711, 4712}, true},
+          Electorate{{7, 8}, 7, 8},
+          Succession{"the first server is lost"}};
 }
 
 }  // namespace kolo::internal::rendezvous

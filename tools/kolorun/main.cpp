@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "agent.hpp"
 #include "child.hpp"
@@ -64,6 +65,18 @@ std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& probl
   } catch (const kolo::BackendError& error) {
     problem = error.what();
     return nullptr;
+  }
+}
+
+/// Starts the standby if its address is that of this process.
+std::unique_ptr<Serving> try_to_stand_by(const Options& options) {
+  if (!options.standby) return nullptr;
+  Options standing_by = options;
+  standing_by.server.stands_by = true;
+  try {
+    return std::make_unique<Serving>(standing_by, *options.standby);
+  } catch (const kolo::BackendError&) {
+    return nullptr;  // another kolorun has this address
   }
 }
 
@@ -113,8 +126,10 @@ rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor&
 rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& signals) {
   std::string no_server;
   std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
-  const transport::Endpoint server =
-      options.rendezvous ? *options.rendezvous : transport::Endpoint{"127.0.0.1", serving->port()};
+  std::unique_ptr<Serving> standby = serving ? nullptr : try_to_stand_by(options);
+  std::vector<transport::Endpoint> servers{
+      options.rendezvous ? *options.rendezvous : transport::Endpoint{"127.0.0.1", serving->port()}};
+  if (options.standby && !serving) servers.push_back(*options.standby);
   bool is_ending = false;  // by a signal
   const std::function<void(int)> pass_signal = [&](int signal) {
     serving->pass_signal(signal);
@@ -123,11 +138,17 @@ rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& 
   rendezvous::JobEnd end;
   bool whole = false;  // the whole job has ended, not only this host
   {
-    Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
+    Agent agent(options, servers, serving ? pass_signal : nullptr, signals);
     if (!serving)
       agent.may_serve([&](std::string& why_not) {
         serving = try_to_serve(options, why_not);
+        if (serving) standby.reset();
         return serving ? pass_signal : nullptr;
+      });
+    if (standby)
+      agent.stands_by([&] {
+        serving = std::move(standby);
+        return pass_signal;
       });
     end.status = agent.run();
     end.restarts = agent.restarts();

@@ -37,15 +37,16 @@ struct Answer {
   std::string distrust{};  // why the server is not trusted
 };
 
-Answer greet(const transport::Endpoint& at, const rendezvous::Hello& hello,
-             const rendezvous::Secret& secret, nanoseconds patience) {
+Answer greet(const transport::Endpoint& at, const ServerSearch& search, nanoseconds patience,
+             nanoseconds patience_for_answer) {
   FoundServer found{rendezvous::MessageStream(transport::connect_to(at, patience)), at, {}};
-  rendezvous::Introduction introduction(secret, hello, transport::to_string(at));
+  rendezvous::Introduction introduction(search.secret, search.hello, transport::to_string(at));
+  std::optional<rendezvous::Vote> vote = search.vote;
   transport::tune(found.connection.descriptor(), silence);
   introduction.begin(found.connection);
   Answer answer;
   bool answered = false;
-  const auto until = steady_clock::now() + std::max(patience, min_patience_for_answer);
+  const auto until = steady_clock::now() + patience_for_answer;
   while (!answered && !found.connection.closed()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
     if (left <= 0ms)
@@ -58,6 +59,7 @@ Answer greet(const transport::Endpoint& at, const rendezvous::Hello& hello,
       if (!introduction.passes(found.connection, message)) {
         answer.distrust = introduction.problem();
         answered = !answer.distrust.empty();
+        if (vote && introduction.is_trusted()) found.connection.send(*std::exchange(vote, {}));
         return !answered;
       }
       answered = true;
@@ -139,8 +141,9 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
       if (!search.goes_on()) return std::nullopt;
       const nanoseconds left = until - steady_clock::now();
       try {
-        Answer answer =
-            greet(at, search.hello, search.secret, std::clamp<nanoseconds>(left, 10ms, patience));
+        Answer answer = greet(at, search, std::clamp<nanoseconds>(left, 10ms, patience),
+                              search.vote ? std::max<nanoseconds>(left, 10ms)
+                                          : std::max(patience, min_patience_for_answer));
         if (answer.server) return std::move(answer.server);
         if (answer.distrust.empty())
           reasons.add(at, answer.refusal);

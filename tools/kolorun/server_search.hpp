@@ -26,6 +26,7 @@ struct FoundServer {
 struct ServerSearch {
   const std::vector<transport::Endpoint>& addresses;
   rendezvous::Hello hello;
+  std::optional<rendezvous::Vote> vote{};  // for a standby; it answers once it has taken over
   rendezvous::Secret secret;
   std::chrono::nanoseconds timeout;
   // Why this process has no server; `goes_on` may change the text.

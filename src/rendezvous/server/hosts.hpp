@@ -12,6 +12,7 @@
 
 #include "rendezvous/server/cooldown.hpp"
 #include "rendezvous/server/process_table.hpp"
+#include "rendezvous/server/take_over.hpp"
 
 namespace kolo::internal::rendezvous {
 
@@ -59,6 +60,17 @@ class Hosts {
   /// The agents without processes on hosts that leave the job.
   [[nodiscard]] std::vector<Link> idle_removed() const;
 
+  /// The agents that may let the standby take over; none if the job has no standby.
+  [[nodiscard]] const std::optional<Electorate>& electorate() const { return electorate_; }
+  /// The agent leaves the job and says so, so it never votes for the standby.
+  void note_renounced(const Agent& agent) { renounced_.insert(agent.hello.process); }
+  /// True as long as the standby cannot have taken over: more than half of the voters have been
+  /// heard within half of the lease, or half of them with that of the standby. An agent votes for
+  /// the standby only after so much silence.
+  [[nodiscard]] bool has_quorum(Time now) const;
+  /// Continues the job of a lost server with one of its agents. `slots`: its processes.
+  void adopt(Link link, const Hello& hello, std::vector<ProcessId> slots, Time now);
+
   /// Starts the cooldown of the agent's host, because a process has failed there.
   void cool_down(const Agent& agent, Time now) { cooldown_.fail(agent.hello.host, now); }
   /// A process of this host has ended before it reached a session.
@@ -86,6 +98,7 @@ class Hosts {
   void start_more(Time now);
   void note_waiting(Time now);
   void launch(Link link, Start& start, std::int32_t rank, std::int32_t size);
+  void elect();
 
   const ServerOptions& options_;
   ProcessTable& processes_;
@@ -98,6 +111,8 @@ class Hosts {
   Time started_at_{};
   int started_size_ = max_ranks;
   bool noted_waiting_ = false;
+  std::optional<Electorate> electorate_{};
+  std::set<ProcessId> renounced_{};  // voters that have left the job
 };
 
 }  // namespace kolo::internal::rendezvous
