@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <kolo/error.hpp>
+#include <kolo/version.hpp>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -29,6 +30,7 @@
 #include "options.hpp"
 #include "output/error_files.hpp"
 #include "output/writing.hpp"
+#include "server_search.hpp"
 #include "serving.hpp"
 #include "ticket.hpp"
 #include "transport/machine.hpp"
@@ -80,6 +82,17 @@ std::unique_ptr<Serving> try_to_stand_by(const Options& options) {
   }
 }
 
+/// True if the job has gone on without the first server: a kolorun at its address joins the job
+/// then, and begins no other.
+bool runs_elsewhere(const Options& options) {
+  return options.standby && has_taken_over(*options.standby,
+                                           {.role = rendezvous::Role::agent,
+                                            .host = transport::host_name(),
+                                            .version = std::string(kolo::version),
+                                            .job = options.server.job},
+                                           options.server.secret);
+}
+
 /// Where the ranks of this host write their flight records; "" if they do not.
 std::string flight_record_folder(const Options& options) {
   constexpr std::string_view name = "KOLO_FLIGHT_RECORDER_DIR=";
@@ -125,10 +138,13 @@ rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor&
 /// kolorun.
 rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& signals) {
   std::string no_server;
-  std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
-  std::unique_ptr<Serving> standby = serving ? nullptr : try_to_stand_by(options);
-  std::vector<transport::Endpoint> servers{
-      options.rendezvous ? *options.rendezvous : transport::Endpoint{"127.0.0.1", serving->port()}};
+  const bool joins = runs_elsewhere(options);
+  std::unique_ptr<Serving> serving = joins ? nullptr : try_to_serve(options, no_server);
+  std::unique_ptr<Serving> standby = serving || joins ? nullptr : try_to_stand_by(options);
+  std::vector<transport::Endpoint> servers;
+  if (!joins)
+    servers.push_back(options.rendezvous ? *options.rendezvous
+                                         : transport::Endpoint{"127.0.0.1", serving->port()});
   if (options.standby && !serving) servers.push_back(*options.standby);
   bool is_ending = false;  // by a signal
   const std::function<void(int)> pass_signal = [&](int signal) {
@@ -139,7 +155,7 @@ rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& 
   bool whole = false;  // the whole job has ended, not only this host
   {
     Agent agent(options, servers, serving ? pass_signal : nullptr, signals);
-    if (!serving)
+    if (!serving && !joins)
       agent.may_serve([&](std::string& why_not) {
         serving = try_to_serve(options, why_not);
         if (serving) standby.reset();

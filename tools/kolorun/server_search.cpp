@@ -37,11 +37,11 @@ struct Answer {
   std::string distrust{};  // why the server is not trusted
 };
 
-Answer greet(const transport::Endpoint& at, const ServerSearch& search, nanoseconds patience,
-             nanoseconds patience_for_answer) {
+Answer greet(const transport::Endpoint& at, const rendezvous::Hello& hello,
+             std::optional<rendezvous::Vote> vote, const rendezvous::Secret& secret,
+             nanoseconds patience, nanoseconds patience_for_answer) {
   FoundServer found{rendezvous::MessageStream(transport::connect_to(at, patience)), at, {}};
-  rendezvous::Introduction introduction(search.secret, search.hello, transport::to_string(at));
-  std::optional<rendezvous::Vote> vote = search.vote;
+  rendezvous::Introduction introduction(secret, hello, transport::to_string(at));
   transport::tune(found.connection.descriptor(), silence);
   introduction.begin(found.connection);
   Answer answer;
@@ -126,6 +126,16 @@ class Reasons {
 
 }  // namespace
 
+bool has_taken_over(const transport::Endpoint& standby, const rendezvous::Hello& hello,
+                    const rendezvous::Secret& secret) {
+  try {
+    return greet(standby, hello, {}, secret, min_patience, min_patience_for_answer)
+        .server.has_value();
+  } catch (const kolo::BackendError&) {
+    return false;
+  }
+}
+
 std::optional<FoundServer> find_server(const ServerSearch& search) {
   if (search.addresses.empty())
     throw kolo::BackendError(
@@ -141,7 +151,8 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
       if (!search.goes_on()) return std::nullopt;
       const nanoseconds left = until - steady_clock::now();
       try {
-        Answer answer = greet(at, search, std::clamp<nanoseconds>(left, 10ms, patience),
+        Answer answer = greet(at, search.hello, search.vote, search.secret,
+                              std::clamp<nanoseconds>(left, 10ms, patience),
                               search.vote ? std::max<nanoseconds>(left, 10ms)
                                           : std::max(patience, min_patience_for_answer));
         if (answer.server) return std::move(answer.server);

@@ -36,6 +36,12 @@ struct ServerSearch {
   std::function<void(const std::string&)> say;  // gets the reason once if the search takes long
 };
 
+/// True if the standby at this address has taken over the job. Takes less than a second if nobody
+/// answers there.
+[[nodiscard]] bool has_taken_over(const transport::Endpoint& standby,
+                                  const rendezvous::Hello& hello,
+                                  const rendezvous::Secret& secret);
+
 /// Tries the addresses in turn until the timeout, also if no server listens there yet, or if a
 /// server may accept the agent later. Returns none if `goes_on` returns false. Throws
 /// kolo::BackendError.

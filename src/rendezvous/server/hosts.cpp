@@ -109,11 +109,7 @@ std::optional<Time> Hosts::next_time(Time now) const {
   const auto consider = [&](std::optional<Time> time) {
     if (time && (!next || *time < *next)) next = time;
   };
-  for (const auto& [link, agent] : agents_) {
-    consider(agent.heard + options_.lease);
-    const Time doubtful = agent.heard + options_.lease / 2;
-    if (electorate_ && doubtful > now) consider(doubtful);
-  }
+  for (const auto& [link, agent] : agents_) consider(agent.heard + options_.lease);
   if (options_.has_agents && !started_ && !noted_waiting_) consider(patience_for_hosts);
   if (options_.elastic && started_) consider(cooldown_.next(now));
   return next;
@@ -195,11 +191,11 @@ void Hosts::elect() {
   for (const auto& [link, agent] : agents_) actions_.send(link, chosen);
 }
 
-bool Hosts::has_quorum(Time now) const {
+bool Hosts::has_quorum(Time now, Time patience) const {
   if (!electorate_) return true;
   std::set<ProcessId> near = renounced_;
   for (const auto& [link, agent] : agents_)
-    if (now < agent.heard + options_.lease / 2) near.insert(agent.hello.process);
+    if (now < agent.heard + patience) near.insert(agent.hello.process);
   return is_quorum(*electorate_, [&](ProcessId voter) { return near.contains(voter); });
 }
 

@@ -64,10 +64,10 @@ class Hosts {
   [[nodiscard]] const std::optional<Electorate>& electorate() const { return electorate_; }
   /// The agent leaves the job and says so, so it never votes for the standby.
   void note_renounced(const Agent& agent) { renounced_.insert(agent.hello.process); }
-  /// True as long as the standby cannot have taken over: more than half of the voters have been
-  /// heard within half of the lease, or half of them with that of the standby. An agent votes for
-  /// the standby only after so much silence.
-  [[nodiscard]] bool has_quorum(Time now) const;
+  /// True if the voters that were heard within `patience` are a quorum. The standby cannot have
+  /// taken over if they were heard within half of the lease: an agent votes for the standby only
+  /// after so much silence, or once its connection is closed.
+  [[nodiscard]] bool has_quorum(Time now, Time patience) const;
   /// Continues the job of a lost server with one of its agents. `slots`: its processes.
   void adopt(Link link, const Hello& hello, std::vector<ProcessId> slots, Time now);
 

@@ -193,13 +193,14 @@ void Server::lose_agent(Link link, const std::string& reason, Time now) {
                                        options_.elastic ? "" : ranks_of(*agent));
   processes_.mark_dirty();
   actions_.note(LogLevel::warning, text);
-  hosts_.cool_down(*agent, now);
+  if (agent->hello.slots > 0) hosts_.cool_down(*agent, now);
   for (const ProcessId id : agent->slots) {
     Process* const process = processes_.find(id);
     if (process == nullptr) continue;
     process->exited = true;  // no agent will report it
     process->agent.reset();
   }
+  if (!options_.elastic) stop_if_superseded(now, options_.lease / 2);
   // First, so that the job's end is that of the host, and not of one of its processes.
   if (!options_.elastic && agent->hello.slots > 0) finish({1, text});
   for (const ProcessId id : agent->slots)

@@ -95,6 +95,7 @@ class Server {
   // server_membership.cpp: losses, and the next generation
   void lose(Process& process, const std::string& reason, Fault fault, Time now);
   void settle(Time now);
+  void stop_if_superseded(Time now, Time patience);
   void take_over_if_due(Time now);
   void inherit(const Inheritance& all, Time now);
   void end_late(Time now);

@@ -182,12 +182,7 @@ std::optional<Time> Server::next_time() const {
 void Server::settle(Time now) {
   last_time_ = now;
   if (take_over_) return;
-  if (!finished() && !hosts_.has_quorum(now)) {
-    is_superseded_ = true;
-    finish({1, fmt::format("this server has missed half of the {} hosts or more for half of the "
-                           "lease, so that the standby may have taken over",
-                           hosts_.electorate()->voters.size())});
-  }
+  stop_if_superseded(now, options_.lease);
   if (!finished()) {
     if (options_.has_agents && !outcome_.is_ending() && stopping_ == 0) hosts_.start_processes(now);
     meet(now);
@@ -199,6 +194,15 @@ void Server::settle(Time now) {
 }
 
 // ---- taking over from a lost server ----
+
+/// Ends this server if the hosts that it has heard within `patience` are too few for it to rule.
+void Server::stop_if_superseded(Time now, Time patience) {
+  if (finished() || hosts_.has_quorum(now, patience)) return;
+  is_superseded_ = true;
+  finish({1, fmt::format("this server has lost half of the job's {} hosts or more, so that the "
+                         "standby may have taken over",
+                         hosts_.electorate()->voters.size())});
+}
 
 void Server::take_over_if_due(Time now) {
   last_time_ = now;
@@ -212,7 +216,7 @@ void Server::take_over_if_due(Time now) {
 /// lost, as those of a lost host.
 void Server::inherit(const Inheritance& all, Time now) {
   adopt(all, processes_, hosts_, generation_, outcome_, now);
-  if (all.generation == 0)
+  if (generation() == 0)
     finish({1, "the first rendezvous server was lost before a session began"});
   for (const ProcessId id : all.members)
     if (Process& process = *processes_.find(id); !process.link && !process.ended_unheard)
@@ -229,8 +233,8 @@ void Server::inherit(const Inheritance& all, Time now) {
     const Process* const process = peer == nullptr ? nullptr : processes_.find(peer->process);
     if (auto* const join = std::get_if<Join>(&current);
         join != nullptr && process != nullptr && process->stage == Stage::member)
-      if (join->generation != all.generation)
-        *join = {.generation = all.generation, .commit = join->commit};
+      if (join->generation != generation())
+        *join = {.generation = generation(), .commit = join->commit};
     on_message(link, current, now);
   }
   settle(now);
@@ -256,6 +260,8 @@ void Server::meet(Time now) {
                                   generation_.losses(), options_.reset_limit)});
   dismiss_removed(all, now);
   if (!has_enough(all.survivors.size() + all.newcomers.size())) return;
+  // Otherwise the standby may be about to begin a generation of the same processes.
+  if (!hosts_.has_quorum(now, options_.lease / 2)) return;
   stalls_.clear();
   hosts_.forget_failed_starts();
   if (generation_.publish(all)) outcome_.note_departure();

@@ -47,14 +47,27 @@ void TakeOver::on_message(Link link, const Message& message, Time now) {
     } else if (const auto* const alive = std::get_if<Keepalive>(&message)) {
       actions_.send(link, *alive);
     } else {
+      if (const auto* const exited = std::get_if<Exited>(&message))
+        note_end(link, exited->process);
       messages_.emplace_back(link, message);
     }
   }
 }
 
+/// The process has ended before it could say where it stands.
+void TakeOver::note_end(Link agent, ProcessId process) {
+  std::optional<Vote>& vote = voters_.at(agent).vote;
+  if (!vote) return;
+  for (Held& held : vote->processes)
+    if (held.process == process) held.slot = -1;
+}
+
 void TakeOver::on_close(Link link) {
   voters_.erase(link);
-  onlookers_.erase(link);
+  const auto onlooker = onlookers_.find(link);
+  if (onlooker == onlookers_.end()) return;
+  departed_.insert(onlooker->second.hello.process);
+  onlookers_.erase(onlooker);
 }
 
 bool TakeOver::has_vote_of(ProcessId voter) const {
@@ -114,7 +127,9 @@ bool TakeOver::is_complete(Time now) const {
   const bool all_are_here = std::ranges::all_of(electorate_->voters, [&](ProcessId voter) {
     return has_vote_of(voter) || (voter == electorate_->server && all_closed_);
   });
-  return all_are_here && std::ranges::all_of(onlookers_, [&](const auto& entry) {
+  return all_are_here &&
+         std::ranges::none_of(departed_, [&](ProcessId id) { return is_held(id); }) &&
+         std::ranges::all_of(onlookers_, [&](const auto& entry) {
            return entry.second.standing || !is_held(entry.second.hello.process);
          });
 }
@@ -139,6 +154,12 @@ Inheritance TakeOver::inherit() {
     all.generation = onlooker.standing->generation;
     all.members = onlooker.standing->members;
   }
+  // Members that have all ended meanwhile can tell nothing more, but their agents can.
+  if (all.generation == 0)
+    for (const Inheritance::Host& host : all.hosts)
+      for (const Held& held : host.processes)
+        if (held.slot < 0) all.members.push_back(held.process);
+  if (all.generation == 0 && !all.members.empty()) all.generation = 1;
   all.messages = std::move(messages_);
   return all;
 }

@@ -65,6 +65,7 @@ class TakeOver {
   void count(Time now);
   [[nodiscard]] bool has_vote_of(ProcessId voter) const;
   [[nodiscard]] bool is_held(ProcessId process) const;
+  void note_end(Link agent, ProcessId process);
   [[nodiscard]] Time deadline() const;
 
   const ServerOptions& options_;
@@ -73,6 +74,7 @@ class TakeOver {
   std::map<Link, Voter> voters_{};
   std::map<Link, Onlooker> onlookers_{};
   std::vector<std::pair<Link, Message>> messages_{};
+  std::set<ProcessId> departed_{};  // closed their connections; their agents tell how they ended
   std::optional<Electorate> electorate_{};  // according to the first vote
   std::optional<Time> ruling_since_{};
   Time server_heard_{};     // the last time that a voter has heard the lost server
