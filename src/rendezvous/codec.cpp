@@ -42,10 +42,9 @@ auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
 auto layout_of(const Held*) -> Fields<wire::Held, &Held::process, &Held::rank, &Held::slot>;
 auto layout_of(const Vote*) -> Fields<wire::Vote, &Vote::voters, &Vote::server, &Vote::standby,
-                                      &Vote::processes, &Vote::silence, &Vote::was_closed>;
-auto layout_of(const Standing*)
-    -> Fields<wire::Standing, &Standing::generation, &Standing::age, &Standing::members,
-              &Standing::completed>;
+                                      &Vote::processes, &Vote::silence, &Vote::has_ended>;
+auto layout_of(const Standing*) -> Fields<wire::Standing, &Standing::generation, &Standing::age,
+                                          &Standing::members, &Standing::completed>;
 auto layout_of(const Electorate*)
     -> Fields<wire::Electorate, &Electorate::voters, &Electorate::server, &Electorate::standby>;
 auto layout_of(const Succession*) -> Fields<wire::Succession, &Succession::reason>;

@@ -63,8 +63,8 @@ struct Hello {
   std::int32_t slots = 0;         // only for an agent: the number of processes that it can run
   std::string version{};          // Kolo's version
   std::string job{};              // only for an agent: the job that it belongs to; "": any job
-  bool stands_by = false;  // only for an agent: its kolorun can take over from the server
-  bool votes = false;      // only for an agent: it has lost its server, and a vote follows
+  bool stands_by = false;         // only for an agent: its kolorun can take over from the server
+  bool votes = false;             // only for an agent: it has lost its server, and a vote follows
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -193,7 +193,7 @@ struct Vote {
   ProcessId standby = 0;
   std::vector<Held> processes{};
   std::chrono::nanoseconds silence{};  // since the lost server was heard
-  bool was_closed = false;  // the connection has ended, so the server knows that it lost the agent
+  bool has_ended = false;              // the process of the lost server
 
   friend bool operator==(const Vote&, const Vote&) = default;
 };
@@ -339,8 +339,8 @@ struct Succession {
 using Message =
     std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
                  Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
-                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed, RanksMissed, Vote, Standing,
-                 Electorate, Succession>;
+                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed, RanksMissed,
+                 Vote, Standing, Electorate, Succession>;
 
 // ---- encoding ----
 

@@ -77,8 +77,8 @@ class StandbyLink {
   [[nodiscard]] bool is_introduced() {
     const auto until = std::chrono::steady_clock::now() + patience;
     while (is_open() && !(introduction_.is_trusted() && stream_.flushed())) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-          until - std::chrono::steady_clock::now());
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
       if (left.count() <= 0) return false;
       pollfd waits{.fd = stream_.descriptor(), .events = POLLIN, .revents = 0};
       ::poll(&waits, 1, static_cast<int>(left.count()));

@@ -189,8 +189,8 @@ void TcpRendezvous::change_server() {
   connection_.send(standing);
   if (joining_) connection_.send(*joining_);
   if (!joining_ && !settled_ && roster_.generation > 0 && !interruption_)
-    interruption_ = Interruption{roster_.generation, {},
-                                 "the rendezvous server was lost while the session started"};
+    interruption_ = Interruption{
+        roster_.generation, {}, "the rendezvous server was lost while the session started"};
   for (const Message& message : std::exchange(unsent_, {}))
     if (!std::holds_alternative<Join>(message)) connection_.send(message);
 }
@@ -271,8 +271,7 @@ const std::optional<std::string>& TcpRendezvous::announcement() {
 
 void TcpRendezvous::report_failure(const std::vector<int>& ranks, const std::string& reason,
                                    bool stalled) {
-  send(
-      FailureReport{roster_.generation, {ranks.begin(), ranks.end()}, reason, stalled});
+  send(FailureReport{roster_.generation, {ranks.begin(), ranks.end()}, reason, stalled});
 }
 
 void TcpRendezvous::declare_begun() { send(Begun{roster_.generation}); }

@@ -145,7 +145,7 @@ class TcpRendezvous : public Rendezvous {
   std::optional<std::chrono::steady_clock::time_point> alone_since_{};  // no server from then on
   std::chrono::nanoseconds lease_{};
   ProcessId process_ = 0;
-  GenerationNumber age_ = 0;      // the first generation of this process
+  GenerationNumber age_ = 0;       // the first generation of this process
   std::optional<Join> joining_{};  // as long as `join` waits
   bool settled_ = false;           // the session has started
   bool completed_ = false;

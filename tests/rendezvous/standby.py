@@ -220,7 +220,7 @@ def elastic_killed(setting):
         with open(f"/proc/{pid}/comm", encoding="utf8") as file:
             if file.read().startswith("standby_program"[:15]):
                 os.kill(int(pid), signal.SIGKILL)
-    job.wait_for_size(1, after=job.now())
+    job.says(2, "signal 9 has ended it")
     job.wait_for_size(2, after=job.now())
     # A kolorun that starts at the address of the first server joins the job.
     job.start(1, 1)
@@ -249,8 +249,11 @@ def two_hosts_cut(setting):
     job.expect({1: 1})
     if re.search(r"of 1 at", job.text(1)):
         raise Failure(f"the host that was cut off has gone on alone\n{job.all_text()}")
-    job.end({2: 0})
-    return longest_pause(job, begin), LEASE + 5.0
+    seconds = longest_pause(job, begin)
+    # A signal to the kolorun that serves ends the job.
+    job.runs[2].terminate()
+    job.expect({2: 128 + signal.SIGTERM})
+    return seconds, LEASE + 5.0
 
 
 def standby_cut(setting):

@@ -184,16 +184,15 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
       end_all(1, "");
     return !status_;
   };
-  std::optional<FoundServer> found =
-      find_server({.addresses = servers_,
-                   .hello = make_hello(),
-                   .secret = options_.server.secret,
-                   .timeout = timeout,
-                   .no_server = no_server_,
-                   .may_be_put_off =
-                       options_.joining.host.empty() && (is_first || servers_.size() > 1),
-                   .goes_on = goes_on,
-                   .say = [this](const std::string& text) { say(text); }});
+  std::optional<FoundServer> found = find_server(
+      {.addresses = servers_,
+       .hello = make_hello(),
+       .secret = options_.server.secret,
+       .timeout = timeout,
+       .no_server = no_server_,
+       .may_be_put_off = options_.joining.host.empty() && (is_first || servers_.size() > 1),
+       .goes_on = goes_on,
+       .say = [this](const std::string& text) { say(text); }});
   if (!found) return;
   use_server(std::move(*found));
   removing_ = false;
@@ -205,6 +204,7 @@ void Agent::use_server(FoundServer found) {
   looked_ = Clock::now();
   lease_ = std::clamp<std::chrono::nanoseconds>(found.welcome.lease, 100ms, 1h);
   connection_.emplace(std::move(found.connection));
+  server_address_ = transport::peer_address(connection_->descriptor());
   transport::tune(connection_->descriptor(), lease_);
   heard_ = sent_ = Clock::now();
 }

@@ -104,7 +104,7 @@ class Agent {
   void take(const rendezvous::Message& message);
   void lose_server(const std::string& reason, bool kills);
   [[nodiscard]] bool change_server(const std::string& reason, bool was_closed);
-  [[nodiscard]] rendezvous::Vote make_vote(bool was_closed) const;
+  [[nodiscard]] rendezvous::Vote make_vote(bool has_ended) const;
   void use_server(FoundServer found);
   /// True if the user has started this kolorun, and another one has the server and rank 0.
   [[nodiscard]] bool joins_server_of_rank_0() const {
@@ -139,11 +139,12 @@ class Agent {
   std::function<std::function<void(int)>()> take_over_{};
   std::optional<rendezvous::Electorate> electorate_{};  // as long as this agent may vote
   std::list<rendezvous::Exited> exits_{};               // those that the standby may have to learn
-  std::string no_server_{};  // why this process has no server
+  std::string no_server_{};                             // why this process has no server
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
   std::optional<rendezvous::MessageStream> connection_{};
   transport::Endpoint server_{};  // where it was found
+  transport::SystemAddress server_address_{};
   std::chrono::nanoseconds lease_;
   Clock::time_point heard_{};
   Clock::time_point sent_{};

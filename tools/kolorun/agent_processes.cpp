@@ -193,12 +193,12 @@ void Agent::end_all(int status, const std::string& reason, Clock::duration patie
 
 // ---- a server that is lost ----
 
-rendezvous::Vote Agent::make_vote(bool was_closed) const {
+rendezvous::Vote Agent::make_vote(bool has_ended) const {
   rendezvous::Vote vote{.voters = electorate_->voters,
                         .server = electorate_->server,
                         .standby = electorate_->standby,
                         .silence = Clock::now() - heard_,
-                        .was_closed = was_closed};
+                        .has_ended = has_ended};
   for (const auto& [pid, child] : children_)
     vote.processes.push_back({child.id, child.rank, child.slot});
   for (const rendezvous::Exited& exited : exits_)
@@ -216,7 +216,7 @@ bool Agent::change_server(const std::string& reason, bool was_closed) {
   const std::vector<transport::Endpoint> standby{*options_.standby};
   rendezvous::Hello hello = make_hello();
   hello.votes = true;
-  const rendezvous::Vote vote = make_vote(was_closed);
+  const rendezvous::Vote vote = make_vote(was_closed && has_ended(server_address_));
   electorate_.reset();
   connection_.reset();
   const auto goes_on = [&] {

@@ -306,9 +306,8 @@ void fill_variables(Options& options) {
   for (std::string& variable : options.variables) {
     const std::string given = variable.substr(0, variable.find('='));
     if (given.empty()) throw UsageError(fmt::format("-x {}: the variable has no name", variable));
-    for (const char* const own :
-         {rendezvous::server_variable, rendezvous::standby_variable, rendezvous::secret_variable,
-          rendezvous::process_variable})
+    for (const char* const own : {rendezvous::server_variable, rendezvous::standby_variable,
+                                  rendezvous::secret_variable, rendezvous::process_variable})
       if (given == own) throw UsageError(fmt::format("-x {}: kolorun sets this variable", given));
     if (variable.find('=') != std::string::npos) continue;
     const char* const value = std::getenv(variable.c_str());

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <kolo/error.hpp>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@ using std::chrono::steady_clock;
 constexpr nanoseconds min_patience = 300ms;  // per address
 constexpr nanoseconds max_patience = 3s;
 constexpr nanoseconds min_patience_for_answer = 2s;  // the server may be busy
+constexpr nanoseconds patience_with_end = 300ms;
 constexpr nanoseconds silence = 30s;
 constexpr nanoseconds silent_search = 3s;
 constexpr nanoseconds between_rounds = 50ms;
@@ -125,6 +127,21 @@ class Reasons {
 };
 
 }  // namespace
+
+bool has_ended(const transport::SystemAddress& server) {
+  const auto until = steady_clock::now() + patience_with_end;
+  while (true) {
+    const transport::Connecting attempt = transport::begin_to_connect(server);
+    int error = attempt.error;
+    if (error == EINPROGRESS)
+      error =
+          transport::end_of_connecting(attempt.socket.get(), patience_with_end).value_or(ETIMEDOUT);
+    if (error == ECONNREFUSED) return true;
+    // The kernel closes what a killed process has open one by one.
+    if (error != 0 || steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(between_rounds);
+  }
+}
 
 bool has_taken_over(const transport::Endpoint& standby, const rendezvous::Hello& hello,
                     const rendezvous::Secret& secret) {

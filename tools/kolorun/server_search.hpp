@@ -36,11 +36,14 @@ struct ServerSearch {
   std::function<void(const std::string&)> say;  // gets the reason once if the search takes long
 };
 
+/// True if the process that has listened at this address has ended: its host refuses connections. A
+/// closed connection proves less, since the server, or somebody between, may have closed only that.
+[[nodiscard]] bool has_ended(const transport::SystemAddress& server);
+
 /// True if the standby at this address has taken over the job. Takes less than a second if nobody
 /// answers there.
 [[nodiscard]] bool has_taken_over(const transport::Endpoint& standby,
-                                  const rendezvous::Hello& hello,
-                                  const rendezvous::Secret& secret);
+                                  const rendezvous::Hello& hello, const rendezvous::Secret& secret);
 
 /// Tries the addresses in turn until the timeout, also if no server listens there yet, or if a
 /// server may accept the agent later. Returns none if `goes_on` returns false. Throws

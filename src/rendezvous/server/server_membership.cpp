@@ -216,8 +216,7 @@ void Server::take_over_if_due(Time now) {
 /// lost, as those of a lost host.
 void Server::inherit(const Inheritance& all, Time now) {
   adopt(all, processes_, hosts_, generation_, outcome_, now);
-  if (generation() == 0)
-    finish({1, "the first rendezvous server was lost before a session began"});
+  if (generation() == 0) finish({1, "the first rendezvous server was lost before a session began"});
   for (const ProcessId id : all.members)
     if (Process& process = *processes_.find(id); !process.link && !process.ended_unheard)
       lose(process, "the first rendezvous server is lost, and this rank or its host with it",

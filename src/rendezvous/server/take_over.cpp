@@ -21,7 +21,8 @@ constexpr const char* reason_of_succession =
 void TakeOver::greet(Link link, const Hello& hello, Time now) {
   const bool is_other_job = !hello.job.empty() && hello.job != options_.job;
   if (hello.version != options_.version || (hello.role == Role::agent && is_other_job))
-    return connections_.turn_away(link, Refusal{"it belongs to another job, or has another version of Kolo"}, now);
+    return connections_.turn_away(
+        link, Refusal{"it belongs to another job, or has another version of Kolo"}, now);
   if (hello.role == Role::process) {
     connections_.admit(link, hello.role, hello.process);
     onlookers_.emplace(link, Onlooker{hello});
@@ -47,8 +48,7 @@ void TakeOver::on_message(Link link, const Message& message, Time now) {
     } else if (const auto* const alive = std::get_if<Keepalive>(&message)) {
       actions_.send(link, *alive);
     } else {
-      if (const auto* const exited = std::get_if<Exited>(&message))
-        note_end(link, exited->process);
+      if (const auto* const exited = std::get_if<Exited>(&message)) note_end(link, exited->process);
       messages_.emplace_back(link, message);
     }
   }
@@ -89,12 +89,12 @@ bool TakeOver::is_held(ProcessId process) const {
 /// lost server, which therefore has too few for ever.
 void TakeOver::count(Time now) {
   std::optional<Time> heard;
-  all_closed_ = true;
+  has_ended_ = true;
   for (const auto& [link, voter] : voters_) {
     if (!voter.vote) continue;
     const Vote& vote = *voter.vote;
     if (!electorate_) electorate_ = Electorate{vote.voters, vote.server, vote.standby};
-    all_closed_ &= vote.was_closed;
+    has_ended_ &= vote.has_ended;
     const Time then = now - std::min(vote.silence, options_.lease);
     if (!heard || *heard < then) heard = then;
   }
@@ -112,20 +112,20 @@ void TakeOver::count(Time now) {
       actions_.send(link, Welcome{options_.lease, 0, options_.elastic});
 }
 
-/// The time by which the lost server has stopped, if it is only cut off, and its processes with it:
-/// it stops once it has missed its agents for half of the lease. The others have so long to come.
+/// The time by which a lost server that is only cut off has ended: the lease, in which it has
+/// missed its agents, and some more. The other agents have as long to come.
 Time TakeOver::deadline() const {
   const Time lease = options_.lease;
-  return all_closed_ ? *ruling_since_ + lease
-                     : std::max(server_heard_ + lease + lease / 4, *ruling_since_);
+  return has_ended_ ? *ruling_since_ + lease
+                    : std::max(server_heard_ + lease + lease / 4, *ruling_since_);
 }
 
 bool TakeOver::is_complete(Time now) const {
   if (!rules()) return false;
   if (now >= deadline()) return true;
-  // A server whose connections are closed was in the process of its agent, which has ended.
+  // The server was in the process of its agent.
   const bool all_are_here = std::ranges::all_of(electorate_->voters, [&](ProcessId voter) {
-    return has_vote_of(voter) || (voter == electorate_->server && all_closed_);
+    return has_vote_of(voter) || (voter == electorate_->server && has_ended_);
   });
   return all_are_here &&
          std::ranges::none_of(departed_, [&](ProcessId id) { return is_held(id); }) &&

@@ -77,8 +77,8 @@ class TakeOver {
   std::set<ProcessId> departed_{};  // closed their connections; their agents tell how they ended
   std::optional<Electorate> electorate_{};  // according to the first vote
   std::optional<Time> ruling_since_{};
-  Time server_heard_{};     // the last time that a voter has heard the lost server
-  bool all_closed_ = true;  // the lost server has closed the connections of all voters
+  Time server_heard_{};    // the last time that a voter has heard the lost server
+  bool has_ended_ = true;  // the lost server, according to all who have voted
 };
 
 }  // namespace kolo::internal::rendezvous
