@@ -220,7 +220,7 @@ def elastic_killed(setting):
         with open(f"/proc/{pid}/comm", encoding="utf8") as file:
             if file.read().startswith("standby_program"[:15]):
                 os.kill(int(pid), signal.SIGKILL)
-    job.says(2, "signal 9 has ended it")
+    job.says(2, "generation 2 is over")
     job.wait_for_size(2, after=job.now())
     # A kolorun that starts at the address of the first server joins the job.
     job.start(1, 1)
