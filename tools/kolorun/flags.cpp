@@ -246,17 +246,19 @@ std::string describe_job(const Options& options, const std::vector<std::string>&
   for (const std::string& variable : variables) words += variable + '\0';
   words += '\0';
   for (const std::string& word : options.command) words += word + '\0';
+  // The standby goes by its own lease, and must not be faster than the server.
+  if (options.standby)
+    words += fmt::format("{} {}", to_string(*options.standby), options.server.lease.count());
   const std::uint64_t hash = transport::hash_with_secret(options.server.secret, words);
   const rendezvous::ServerOptions& server = options.server;
   const std::string elastic =
       server.elastic ? fmt::format("--min-np {} --max-np {} ", server.min_np, server.max_np)
       : server.max_restarts > 0 ? fmt::format("--max-restarts {} ", server.max_restarts)
                                 : "";
-  const std::string standby =
-      options.standby ? fmt::format("--standby {} ", transport::to_string(*options.standby)) : "";
   const std::string& program = options.command.front();
   constexpr std::size_t shown = 100;
-  return fmt::format("-np {} {}{}{} (arguments and -x: {:016x})", server.np, elastic, standby,
+  return fmt::format("-np {} {}{}{} (arguments and -x: {:016x})", server.np, elastic,
+                     options.standby ? "--standby " : "",
                      program.substr(program.size() - std::min(program.size(), shown)), hash);
 }
 
