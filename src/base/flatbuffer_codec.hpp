@@ -68,6 +68,10 @@ class TableWriter {
     return write_list(numbers);
   }
 
+  VectorOffset<std::uint64_t> write(const std::vector<std::uint64_t>& numbers) {
+    return write_list(numbers);
+  }
+
   template <typename Item>
   VectorOffset<flatbuffers::Offset<TableOf<Item>>> write(const std::vector<Item>& items) {
     std::vector<flatbuffers::Offset<TableOf<Item>>> tables;

@@ -20,7 +20,8 @@ namespace kolo::internal::rendezvous {
 
 auto layout_of(const Hello*)
     -> Fields<wire::Hello, &Hello::role, &Hello::process, &Hello::host, &Hello::machine,
-              &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version, &Hello::job>;
+              &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version, &Hello::job,
+              &Hello::stands_by, &Hello::votes>;
 auto layout_of(const HandshakeStep*) -> Fields<wire::HandshakeStep, &HandshakeStep::bytes>;
 auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
 auto layout_of(const Contribution*) -> Fields<wire::Contribution, &Contribution::generation,
@@ -39,6 +40,14 @@ auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited:
                                         &Exited::detail, &Exited::last_lines, &Exited::by_signal>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
+auto layout_of(const Held*) -> Fields<wire::Held, &Held::process, &Held::rank, &Held::slot>;
+auto layout_of(const Vote*) -> Fields<wire::Vote, &Vote::voters, &Vote::server, &Vote::standby,
+                                      &Vote::processes, &Vote::silence, &Vote::has_ended>;
+auto layout_of(const Standing*) -> Fields<wire::Standing, &Standing::generation, &Standing::age,
+                                          &Standing::members, &Standing::completed>;
+auto layout_of(const Electorate*)
+    -> Fields<wire::Electorate, &Electorate::voters, &Electorate::server, &Electorate::standby>;
+auto layout_of(const Succession*) -> Fields<wire::Succession, &Succession::reason>;
 auto layout_of(const Welcome*)
     -> Fields<wire::Welcome, &Welcome::lease, &Welcome::process, &Welcome::elastic>;
 auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry>;
@@ -117,6 +126,14 @@ class RendezvousChecks {
   static void check(const Interruption& interruption) { require_ranks(interruption.ranks); }
   static void check(const Exited& exited) {
     require(exited.status >= 0 && exited.status < 256, "a status that no process ends with");
+  }
+  static void check(const Held& held) {
+    require(held.process != 0, "a process without a number");
+    require(held.rank >= -1 && held.rank < max_ranks, "a rank that no job has");
+    require(held.slot >= -1 && held.slot < max_ranks, "a slot that no host has");
+  }
+  static void check(const Vote& vote) {
+    require(vote.silence.count() >= 0, "a time that no agent waits");
   }
   static void check(const Welcome& welcome) {
     require(welcome.lease.count() >= 0, "a lease that no server gives");
@@ -197,11 +214,12 @@ class RendezvousReader : RendezvousChecks {
     out.assign(begin, begin + in->size());
   }
   /// Checks the alignment of the elements, since the verifier checks only that of the vector.
-  static void read(const flatbuffers::Vector<std::int32_t>* in, std::vector<std::int32_t>& out) {
+  template <typename Number>
+    requires std::is_arithmetic_v<Number>
+  static void read(const flatbuffers::Vector<Number>* in, std::vector<Number>& out) {
     if (in == nullptr) return;
     require(in->size() <= max_ranks, "a list beyond all bounds");
-    require(in->size() == 0 ||
-                reinterpret_cast<std::uintptr_t>(in->Data()) % alignof(std::int32_t) == 0,
+    require(in->size() == 0 || reinterpret_cast<std::uintptr_t>(in->Data()) % alignof(Number) == 0,
             "a list of numbers that no encoder places there");
     out.assign(in->begin(), in->end());
   }

@@ -56,6 +56,8 @@ class Introduction {
     return false;
   }
 
+  /// True once the server has proved that it knows the secret. The hello is on its way then.
+  [[nodiscard]] bool is_trusted() const { return handshake_.is_trusted(); }
   /// Why the server is not to be trusted; "" as long as it may be.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 

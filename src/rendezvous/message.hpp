@@ -63,6 +63,8 @@ struct Hello {
   std::int32_t slots = 0;         // only for an agent: the number of processes that it can run
   std::string version{};          // Kolo's version
   std::string job{};              // only for an agent: the job that it belongs to; "": any job
+  bool stands_by = false;         // only for an agent: its kolorun can take over from the server
+  bool votes = false;             // only for an agent: it has lost its server, and a vote follows
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -143,6 +145,16 @@ struct FailureReport {
   friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
+/// Where the process is in the job, for a standby that has taken over.
+struct Standing {
+  GenerationNumber generation = 0;   // its latest one; 0: none yet
+  GenerationNumber age = 0;          // its first one
+  std::vector<ProcessId> members{};  // of the latest one, by rank
+  bool completed = false;            // as the message of this name says
+
+  friend bool operator==(const Standing&, const Standing&) = default;
+};
+
 // ---- from agents ----
 
 /// A process has ended. `status` follows the convention of shells: the exit status, or 128 plus the
@@ -162,6 +174,28 @@ struct Removal {
   std::string reason{};
 
   friend bool operator==(const Removal&, const Removal&) = default;
+};
+
+/// A process of an agent that changes its server.
+struct Held {
+  ProcessId process = 0;
+  std::int32_t rank = -1;  // with which it was started; -1: none
+  std::int32_t slot = -1;  // -1: it has ended
+
+  friend bool operator==(const Held&, const Held&) = default;
+};
+
+/// An agent that has lost its server asks the standby to take over. It obeys the lost server no
+/// more, whatever comes of its vote.
+struct Vote {
+  std::vector<ProcessId> voters{};  // as in the electorate
+  ProcessId server = 0;
+  ProcessId standby = 0;
+  std::vector<Held> processes{};
+  std::chrono::nanoseconds silence{};  // since the lost server was heard
+  bool has_ended = false;              // the process of the lost server
+
+  friend bool operator==(const Vote&, const Vote&) = default;
 };
 
 /// Shows that the sender is alive. An agent sends it, and the server sends it back.
@@ -285,10 +319,28 @@ struct Signal {
   friend bool operator==(const Signal&, const Signal&) = default;
 };
 
+/// The agents that may let the standby take over, by their numbers. Fixed when the job begins.
+struct Electorate {
+  std::vector<ProcessId> voters{};
+  ProcessId server = 0;   // the agent on the server's host
+  ProcessId standby = 0;  // the agent on that of the standby
+
+  friend bool operator==(const Electorate&, const Electorate&) = default;
+};
+
+/// The sender, a standby, has taken over: the receiver is to leave its server and say where it
+/// stands.
+struct Succession {
+  std::string reason{};
+
+  friend bool operator==(const Succession&, const Succession&) = default;
+};
+
 using Message =
     std::variant<Hello, Join, Contribution, Leave, Failed, FailureReport, Exited, Removal,
                  Keepalive, Welcome, Refusal, Roster, Interruption, Result, Announcement, Start,
-                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed, RanksMissed>;
+                 Kill, End, Signal, Begun, Completed, HandshakeStep, SessionFailed, RanksMissed,
+                 Vote, Standing, Electorate, Succession>;
 
 // ---- encoding ----
 

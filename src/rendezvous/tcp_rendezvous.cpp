@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <set>
@@ -34,15 +35,21 @@ constexpr const char* advice = "if another program listens there, use another po
   return value == nullptr ? "" : value;
 }
 
-/// Waits until the connection is readable, or writable if data is unsent; at most for `timeout`.
-void wait_on(const MessageStream& connection, std::chrono::nanoseconds timeout) {
+/// Waits until a connection is readable, or the first one writable if data is unsent; at most for
+/// `timeout`.
+void wait_on(const MessageStream& connection, const StandbyLink* standby,
+             std::chrono::nanoseconds timeout) {
   const bool writes = !connection.flushed();
-  pollfd waits{.fd = connection.descriptor(),
-               .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
-               .revents = 0};
+  std::array<pollfd, 2> waits{
+      {{.fd = connection.closed() ? -1 : connection.descriptor(),
+        .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
+        .revents = 0},
+       {.fd = standby != nullptr && standby->is_open() ? standby->descriptor() : -1,
+        .events = POLLIN,
+        .revents = 0}}};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
   const std::int64_t most = PatientDeadline::max_turn.count();
-  ::poll(&waits, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, most)));
+  ::poll(waits.data(), waits.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, most)));
 }
 
 /// A server that has ended holds its end no more, and hides nobody.
@@ -82,6 +89,8 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
   if (server.empty()) return std::nullopt;
   ClientOptions options{.server = transport::parse_endpoint(server), .version = version};
   options.secret = secret_from_hex(text_in(secret_variable));
+  if (const std::string standby = text_in(standby_variable); !standby.empty())
+    options.standby = transport::parse_endpoint(standby);
   const std::string process = text_in(process_variable);
   const auto [end, error] =
       std::from_chars(process.data(), process.data() + process.size(), options.process);
@@ -112,23 +121,26 @@ TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     if (deadline.is_over())
       throw BackendError(fmt::format("{} does not answer as a rendezvous server; {}",
                                      to_string(options_.server), advice));
-    wait_on(connection_, deadline.left());
+    wait_on(connection_, nullptr, deadline.left());
     if (call_until) static_cast<void>(call_until->left());  // as in each turn
     receive();
     if (!welcome_ && options_.while_connecting) options_.while_connecting();
   }
+  open_standby();
+}
+
+Hello TcpRendezvous::make_hello() const {
+  return {.role = Role::process,
+          .process = options_.process,
+          .host = transport::host_name(),
+          .machine = transport::machine_name(),
+          .pid = ::getpid(),
+          .wanted_rank = options_.wanted_rank,
+          .version = options_.version};
 }
 
 Introduction TcpRendezvous::make_introduction() const {
-  return {options_.secret,
-          {.role = Role::process,
-           .process = options_.process,
-           .host = transport::host_name(),
-           .machine = transport::machine_name(),
-           .pid = ::getpid(),
-           .wanted_rank = options_.wanted_rank,
-           .version = options_.version},
-          to_string(options_.server)};
+  return {options_.secret, make_hello(), to_string(options_.server)};
 }
 
 void TcpRendezvous::introduce() {
@@ -147,6 +159,50 @@ void TcpRendezvous::call_again(PatientDeadline& until) {
   introduce();
 }
 
+// ---- a standby that takes over ----
+
+void TcpRendezvous::open_standby() {
+  if (options_.standby)
+    standby_ = StandbyLink::try_to_open(*options_.standby, options_.secret, make_hello());
+}
+
+/// True while the server is lost and the standby may still take over. It has some time for that:
+/// the agents must first miss the server, and then agree.
+bool TcpRendezvous::awaits_standby() {
+  constexpr std::chrono::seconds patience{10};
+  if (!standby_ || !standby_->is_open()) return false;
+  const auto now = steady_clock::now();
+  if (!alone_since_) alone_since_ = now;
+  return now - *alone_since_ < 2 * lease_ + patience;
+}
+
+/// Tells the standby, which has taken over, where this process stands. A start of a session in
+/// progress fails, since its calls are lost.
+void TcpRendezvous::change_server() {
+  options_.server = standby_->at();
+  connection_ = standby_->take_stream();
+  introduction_ = standby_->take_introduction();
+  standby_.reset();
+  alone_since_.reset();
+  Standing standing{.generation = roster_.generation, .age = age_, .completed = completed_};
+  for (const Member& member : roster_.members) standing.members.push_back(member.process);
+  connection_.send(standing);
+  if (joining_) connection_.send(*joining_);
+  if (!joining_ && !settled_ && roster_.generation > 0 && !interruption_)
+    interruption_ = Interruption{
+        roster_.generation, {}, "the rendezvous server was lost while the session started"};
+  for (const Message& message : std::exchange(unsent_, {}))
+    if (!std::holds_alternative<Join>(message)) connection_.send(message);
+}
+
+/// Keeps the message for the standby if the server is lost.
+void TcpRendezvous::send(const Message& message) {
+  if (standby_ && connection_.closed())
+    unsent_.push_back(message);
+  else
+    connection_.send(message);
+}
+
 const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {
   receive();
   interruption_.reset();
@@ -154,8 +210,10 @@ const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {
   results_.clear();
   sequence_ = 0;
   joined_for_ = roster_.generation;
-  connection_.send(Join{roster_.generation, commit, orderly});
+  joining_ = Join{roster_.generation, commit, orderly};
+  send(*joining_);
   wait_for([&] { return roster_.generation > joined_for_; }, "for the session's other processes");
+  joining_.reset();
   return roster_;
 }
 
@@ -167,7 +225,7 @@ std::vector<Bytes> TcpRendezvous::gather_all(std::span<const std::byte> mine) {
                     mine.size(), max_payload));
   check();
   const std::uint64_t sequence = sequence_++;
-  connection_.send(Contribution{roster_.generation, sequence, Bytes(mine.begin(), mine.end())});
+  send(Contribution{roster_.generation, sequence, Bytes(mine.begin(), mine.end())});
   wait_for([&] { return results_.contains(sequence); }, "for the other ranks to start the session");
   std::vector<Payload> payloads = std::move(results_.extract(sequence).mapped());
   std::vector<Bytes> all;
@@ -203,7 +261,7 @@ bool TcpRendezvous::interrupted() {
 
 bool TcpRendezvous::is_closed() {
   receive();
-  return connection_.closed();
+  return connection_.closed() && !awaits_standby();
 }
 
 const std::optional<std::string>& TcpRendezvous::announcement() {
@@ -213,34 +271,34 @@ const std::optional<std::string>& TcpRendezvous::announcement() {
 
 void TcpRendezvous::report_failure(const std::vector<int>& ranks, const std::string& reason,
                                    bool stalled) {
-  connection_.send(
-      FailureReport{roster_.generation, {ranks.begin(), ranks.end()}, reason, stalled});
+  send(FailureReport{roster_.generation, {ranks.begin(), ranks.end()}, reason, stalled});
 }
 
-void TcpRendezvous::declare_begun() { connection_.send(Begun{roster_.generation}); }
+void TcpRendezvous::declare_begun() { send(Begun{roster_.generation}); }
 
 void TcpRendezvous::declare_complete() {
-  connection_.send(Completed{roster_.generation});
+  completed_ = true;
+  send(Completed{roster_.generation});
   flush();
 }
 
 void TcpRendezvous::leave() {
-  connection_.send(Leave{roster_.generation});
+  send(Leave{roster_.generation});
   flush();
 }
 
 void TcpRendezvous::fail(const std::string& reason) {
-  connection_.send(Failed{reason});
+  send(Failed{reason});
   flush();
 }
 
 void TcpRendezvous::report_own_failure(const std::string& reason) {
-  connection_.send(SessionFailed{reason});
+  send(SessionFailed{reason});
   flush();
 }
 
 void TcpRendezvous::report_missed(const std::vector<int>& ranks, const std::string& operation) {
-  connection_.send(RanksMissed{roster_.generation, {ranks.begin(), ranks.end()}, operation});
+  send(RanksMissed{roster_.generation, {ranks.begin(), ranks.end()}, operation});
   connection_.write();
 }
 
@@ -249,7 +307,7 @@ void TcpRendezvous::report_missed(const std::vector<int>& ranks, const std::stri
 void TcpRendezvous::flush() {
   const auto until = steady_clock::now() + 1s;
   while (!connection_.flushed() && !connection_.closed() && steady_clock::now() < until) {
-    wait_on(connection_, until - steady_clock::now());
+    wait_on(connection_, standby_.get(), until - steady_clock::now());
     receive();
   }
 }
@@ -265,17 +323,18 @@ void TcpRendezvous::wait_for(const std::function<bool()>& what, const char* doin
           fmt::format("the rendezvous server at {} does not answer: this process waited {} s {}",
                       to_string(options_.server),
                       std::chrono::duration<double>(options_.call_timeout).count(), doing));
-    wait_on(connection_, deadline.left());
+    wait_on(connection_, standby_.get(), deadline.left());
   }
 }
 
 void TcpRendezvous::receive() {
+  if (standby_ && standby_->has_taken_over()) change_server();
   connection_.write();
   connection_.read([&](const Message& message) {
     take(message);
     return true;
   });
-  lost_ = connection_.closed() && !refusal_ && !end_;
+  lost_ = connection_.closed() && !refusal_ && !end_ && !awaits_standby();
   if (lost_)
     refusal_ = fmt::format("the rendezvous server at {} is gone: {}", to_string(options_.server),
                            connection_.reason());
@@ -287,6 +346,7 @@ void TcpRendezvous::take(const Message& message) {
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
+    lease_ = std::min<std::chrono::nanoseconds>(welcome->lease, 1h);
     welcome_ = true;
     const transport::OtherEnd server = users_.at_other_end_of(connection_.descriptor());
     if (is_foreign(server, options_.secret != Secret{}) && !has_hung_up(connection_.descriptor()))
@@ -298,6 +358,8 @@ void TcpRendezvous::take(const Message& message) {
     roster_ = *roster;
     const auto own = std::ranges::find(roster_.members, process_, &Member::process);
     rank_ = static_cast<int>(own - roster_.members.begin());
+    if (age_ == 0) age_ = roster_.generation;
+    settled_ = false;
   } else if (const auto* result = std::get_if<Result>(&message)) {
     if (result->generation == roster_.generation)
       results_.emplace(result->sequence, result->payloads);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "rendezvous/message.hpp"
 #include "rendezvous/message_stream.hpp"
 #include "rendezvous/rendezvous.hpp"
+#include "rendezvous/standby_link.hpp"
 #include "transport/socket_user.hpp"
 #include "transport/sockets.hpp"
 
@@ -22,6 +24,7 @@ namespace kolo::internal::rendezvous {
 
 struct ClientOptions {
   transport::Endpoint server{};
+  std::optional<transport::Endpoint> standby{};  // which may take over from the server
   Secret secret{};
   ProcessId process = 0;  // the number under which an agent has started it; 0 without an agent
   int wanted_rank = -1;   // only without an agent
@@ -36,6 +39,7 @@ struct ClientOptions {
 
 // The environment variables that kolorun sets for a process.
 inline constexpr const char* server_variable = "KOLO_RENDEZVOUS";           // HOST:PORT
+inline constexpr const char* standby_variable = "KOLO_RENDEZVOUS_STANDBY";  // HOST:PORT, if any
 inline constexpr const char* secret_variable = "KOLO_RENDEZVOUS_SECRET";    // 64 hex digits
 inline constexpr const char* process_variable = "KOLO_RENDEZVOUS_PROCESS";  // a number
 
@@ -48,7 +52,8 @@ inline constexpr const char* process_variable = "KOLO_RENDEZVOUS_PROCESS";  // a
 
 /// One connection for all sessions of a process. The collective calls and `check` throw PeerLeft,
 /// with the ranks and the reason, once the server has reported a loss; ShutDown if the job is over;
-/// BackendError if the server refuses this process or the connection is lost. Not thread-safe.
+/// BackendError if the server refuses this process, or is lost and no standby takes over in time.
+/// Not thread-safe.
 class TcpRendezvous : public Rendezvous {
  public:
   /// Connects to the server and completes the handshake.
@@ -75,14 +80,15 @@ class TcpRendezvous : public Rendezvous {
   /// The ranks with the same machine name in the roster. Sends no message to the server.
   [[nodiscard]] std::vector<int> ranks_of_machine() override;
   void check() override;
-  /// Does nothing: the server delivers results without further calls of the ranks.
-  void settle() override {}
+  /// Notes that the session has started: from now on it survives a change of the server.
+  void settle() override { settled_ = true; }
   /// The reason why the server has ended the session; none if it has not.
   [[nodiscard]] const std::optional<Interruption>& interruption();
   /// True if the session or the job is over. Does not throw.
   [[nodiscard]] bool interrupted();
 
-  /// True if the connection to the server is closed, so that nothing more arrives.
+  /// True if the connection to the server is closed and no standby may take over, so that nothing
+  /// more arrives.
   [[nodiscard]] bool is_closed();
   [[nodiscard]] const std::string& why_closed() const { return connection_.reason(); }
 
@@ -113,9 +119,14 @@ class TcpRendezvous : public Rendezvous {
   void report_missed(const std::vector<int>& ranks, const std::string& operation);
 
  private:
+  [[nodiscard]] Hello make_hello() const;
   [[nodiscard]] Introduction make_introduction() const;
   void introduce();
   void call_again(PatientDeadline& until);
+  void open_standby();
+  void change_server();
+  [[nodiscard]] bool awaits_standby();
+  void send(const Message& message);
   void wait_for(const std::function<bool()>& what, const char* doing);
   void receive();
   void take(const Message& message);
@@ -129,7 +140,15 @@ class TcpRendezvous : public Rendezvous {
   bool welcome_ = false;
   bool lost_ = false;  // the connection is closed, and the server has not said why
   bool elastic_ = false;
+  std::unique_ptr<StandbyLink> standby_{};
+  std::vector<Message> unsent_{};  // those for the standby, as the server is lost
+  std::optional<std::chrono::steady_clock::time_point> alone_since_{};  // no server from then on
+  std::chrono::nanoseconds lease_{};
   ProcessId process_ = 0;
+  GenerationNumber age_ = 0;       // the first generation of this process
+  std::optional<Join> joining_{};  // as long as `join` waits
+  bool settled_ = false;           // the session has started
+  bool completed_ = false;
   Roster roster_{};
   GenerationNumber joined_for_ = 0;  // `join` waits for a roster of a later generation
   int rank_ = -1;

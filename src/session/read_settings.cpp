@@ -212,8 +212,8 @@ std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {
   constexpr std::string_view prefix = "KOLO_";
   // Variables of the launcher and the rendezvous, which are not in the table of settings.
   std::vector<std::string> known{
-      "LAUNCHER", "RENDEZVOUS", "RENDEZVOUS_PORT", "RENDEZVOUS_PROCESS", "RENDEZVOUS_SECRET",
-      "RESTARTS", "RSH"};
+      "LAUNCHER",          "RENDEZVOUS",         "RENDEZVOUS_PORT", "RENDEZVOUS_PROCESS",
+      "RENDEZVOUS_SECRET", "RENDEZVOUS_STANDBY", "RESTARTS",        "RSH"};
   for (const Setting& setting : settings_table)
     known.push_back(variable_of(setting).substr(prefix.size()));
   std::vector<std::pair<std::string, std::string>> misspelled;

@@ -228,11 +228,16 @@ node::FileDescriptor accept_connection(int listener) {
   return node::FileDescriptor(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
+SystemAddress peer_address(int socket) {
+  SystemAddress peer{.length = sizeof(sockaddr_storage)};
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer.storage), &peer.length) != 0)
+    peer.length = 0;
+  return peer;
+}
+
 std::string peer_name(int socket) {
-  SystemAddress from{.length = sizeof(sockaddr_storage)};
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&from.storage), &from.length) != 0)
-    return "an unknown address";
-  return to_string(SocketAddress::from(from.get()));
+  const SystemAddress from = peer_address(socket);
+  return from.length == 0 ? "an unknown address" : to_string(SocketAddress::from(from.get()));
 }
 
 void disable_delay(int socket) { set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1); }

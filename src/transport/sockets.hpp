@@ -65,7 +65,9 @@ struct Connecting {
 
 /// Accepts a waiting connection. Returns an invalid descriptor and sets errno if there is none.
 [[nodiscard]] node::FileDescriptor accept_connection(int listener);
-/// The address of the other side of an accepted connection, for messages.
+/// The address of the other side of a connection; its length is 0 if that is not known.
+[[nodiscard]] SystemAddress peer_address(int socket);
+/// The same for messages.
 [[nodiscard]] std::string peer_name(int socket);
 
 /// Disables Nagle's algorithm, so that small messages leave at once.

@@ -14,8 +14,6 @@
 #include <utility>
 
 #include "node/new_descriptor.hpp"
-#include "node/random.hpp"
-#include "server_search.hpp"
 #include "transport/machine.hpp"
 
 namespace kolorun {
@@ -36,8 +34,6 @@ bool has_no_reader(int descriptor) {
   pollfd end{.fd = descriptor, .events = 0, .revents = 0};
   return ::poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
 }
-
-rendezvous::ProcessId any_number() { return kolo::internal::random_number() | 1; }
 
 }  // namespace
 
@@ -100,7 +96,7 @@ Agent::Agent(const Options& options, std::vector<transport::Endpoint> servers,
       servers_(std::move(servers)),
       pass_signal_(std::move(pass_signal)),
       signals_(signals),
-      number_(options.joining.number != 0 ? options.joining.number : any_number()),
+      number_(options.joining.number != 0 ? options.joining.number : any_agent_number()),
       lease_(options.server.lease) {}
 
 int Agent::run() {
@@ -171,7 +167,8 @@ rendezvous::Hello Agent::make_hello() const {
           .wanted_rank = pass_signal_ ? 0 : joining.order,
           .slots = options_.slots,
           .version = std::string(kolo::version),
-          .job = options_.server.job};
+          .job = options_.server.job,
+          .stands_by = take_over_ && !pass_signal_};
 }
 
 void Agent::connect(std::chrono::nanoseconds timeout) {
@@ -187,24 +184,29 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
       end_all(1, "");
     return !status_;
   };
-  std::optional<FoundServer> found =
-      find_server({.addresses = servers_,
-                   .hello = make_hello(),
-                   .secret = options_.server.secret,
-                   .timeout = timeout,
-                   .no_server = no_server_,
-                   .may_be_put_off = is_first && options_.joining.host.empty(),
-                   .goes_on = goes_on,
-                   .say = [this](const std::string& text) { say(text); }});
+  std::optional<FoundServer> found = find_server(
+      {.addresses = servers_,
+       .hello = make_hello(),
+       .secret = options_.server.secret,
+       .timeout = timeout,
+       .no_server = no_server_,
+       .may_be_put_off = options_.joining.host.empty() && (is_first || servers_.size() > 1),
+       .goes_on = goes_on,
+       .say = [this](const std::string& text) { say(text); }});
   if (!found) return;
-  server_ = found->at;
-  looked_ = Clock::now();
-  lease_ = std::clamp<std::chrono::nanoseconds>(found->welcome.lease, 100ms, 1h);
-  connection_.emplace(std::move(found->connection));
-  transport::tune(connection_->descriptor(), lease_);
-  heard_ = sent_ = Clock::now();
+  use_server(std::move(*found));
   removing_ = false;
   receive();
+}
+
+void Agent::use_server(FoundServer found) {
+  server_ = found.at;
+  looked_ = Clock::now();
+  lease_ = std::clamp<std::chrono::nanoseconds>(found.welcome.lease, 100ms, 1h);
+  connection_.emplace(std::move(found.connection));
+  server_address_ = transport::peer_address(connection_->descriptor());
+  transport::tune(connection_->descriptor(), lease_);
+  heard_ = sent_ = Clock::now();
 }
 
 void Agent::receive() {
@@ -233,6 +235,8 @@ void Agent::take(const rendezvous::Message& message) {
     return;
   } else if (const auto* more = std::get_if<rendezvous::Start>(&message)) {
     start(*more);
+  } else if (const auto* electorate = std::get_if<rendezvous::Electorate>(&message)) {
+    electorate_ = *electorate;
   } else if (const auto* kill = std::get_if<rendezvous::Kill>(&message)) {
     for (auto& [pid, child] : children_)
       if (child.id == kill->process && !child.kill_at)
@@ -249,6 +253,7 @@ void Agent::take(const rendezvous::Message& message) {
 /// Ends the processes of this host; an elastic job continues without them. If no launcher manages
 /// this host, the agent then tries to rejoin.
 void Agent::lose_server(const std::string& reason, bool kills) {
+  if (change_server(reason, /*was_closed=*/!kills)) return;
   const bool goes_on = options_.server.elastic || options_.server.max_restarts > 0;
   const bool returns = goes_on && !pass_signal_ && options_.joining.host.empty() && !told_to_end;
   if (!returns && joins_server_of_rank_0()) {
@@ -303,6 +308,7 @@ void Agent::on_signal(int signal) {
     return;
   }
   removing_ = true;
+  electorate_.reset();  // the server counts on it
   say(fmt::format("signal {}: this host leaves the job at the next commit", signal));
   connection_->send(rendezvous::Removal{fmt::format("its kolorun got signal {}", signal)});
 }

@@ -19,10 +19,12 @@
 
 #include "memory_kills.hpp"
 #include "node/file_descriptor.hpp"
+#include "node/random.hpp"
 #include "options.hpp"
 #include "output/job_status.hpp"
 #include "output/tagged_stream.hpp"
 #include "rendezvous/message_stream.hpp"
+#include "server_search.hpp"
 
 namespace kolorun {
 
@@ -45,6 +47,11 @@ inline constexpr const char* ignored_stop =
 /// Lets --timeout begin, unless it is zero.
 void start_timeout(std::chrono::nanoseconds timeout);
 
+/// Identifies an agent that no launcher has given a number.
+[[nodiscard]] inline rendezvous::ProcessId any_agent_number() {
+  return kolo::internal::random_number() | 1;
+}
+
 class Agent {
  public:
   /// `servers`: addresses at which the server may be. `pass_signal` passes signals to the agents of
@@ -56,6 +63,11 @@ class Agent {
   /// and returns `pass_signal`; if it cannot, it returns nothing and stores the reason.
   void may_serve(std::function<std::function<void(int)>(std::string&)> serve) {
     serve_ = std::move(serve);
+  }
+  /// Lets the agent know that this kolorun has the standby. `take_over` returns `pass_signal` once
+  /// the standby has become the server of this agent.
+  void stands_by(std::function<std::function<void(int)>()> take_over) {
+    take_over_ = std::move(take_over);
   }
   /// Runs until the job is over and no process is left. Returns the status of the job, or of this
   /// host if it ends first. Throws kolo::Error if no server is found, or if the server refuses this
@@ -71,6 +83,8 @@ class Agent {
 
   struct Running {
     rendezvous::ProcessId id;
+    std::int32_t rank = -1;
+    std::int32_t slot = 0;
     std::optional<Clock::time_point> end_at{};   // time of SIGTERM
     std::optional<Clock::time_point> kill_at{};  // time of SIGKILL
     std::shared_ptr<LastLines> last_lines{};     // end of its standard error, if that is copied
@@ -89,6 +103,9 @@ class Agent {
   void receive();
   void take(const rendezvous::Message& message);
   void lose_server(const std::string& reason, bool kills);
+  [[nodiscard]] bool change_server(const std::string& reason, bool was_closed);
+  [[nodiscard]] rendezvous::Vote make_vote(bool has_ended) const;
+  void use_server(FoundServer found);
   /// True if the user has started this kolorun, and another one has the server and rank 0.
   [[nodiscard]] bool joins_server_of_rank_0() const {
     return options_.rendezvous && options_.joining.host.empty() && !pass_signal_;
@@ -107,6 +124,7 @@ class Agent {
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;
   void reap();
   void report(const Running& child, pid_t pid, int how);
+  void report(const rendezvous::Exited& exited);
   void report_not_started(rendezvous::ProcessId process, int status, const std::string& problem);
   void copy_output();
   void signal_all(int signal);
@@ -118,11 +136,15 @@ class Agent {
   std::vector<transport::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
   std::function<std::function<void(int)>(std::string&)> serve_{};
-  std::string no_server_{};  // why this process has no server
+  std::function<std::function<void(int)>()> take_over_{};
+  std::optional<rendezvous::Electorate> electorate_{};  // as long as this agent may vote
+  std::list<rendezvous::Exited> exits_{};               // those that the standby may have to learn
+  std::string no_server_{};                             // why this process has no server
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
   std::optional<rendezvous::MessageStream> connection_{};
   transport::Endpoint server_{};  // where it was found
+  transport::SystemAddress server_address_{};
   std::chrono::nanoseconds lease_;
   Clock::time_point heard_{};
   Clock::time_point sent_{};

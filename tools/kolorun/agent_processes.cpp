@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting and ending the processes of an agent.
+// Starting and ending the processes of an agent, which outlive a server that is lost.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -37,6 +37,8 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
   const bool is_last = port == 65535 || port == options_.server.port_range.last;
   std::vector<std::string> variables{
       fmt::format("{}={}", rendezvous::server_variable, transport::to_string(server_)),
+      fmt::format("{}={}", rendezvous::standby_variable,
+                  electorate_ ? transport::to_string(*options_.standby) : ""),
       fmt::format("{}={}", rendezvous::secret_variable, rendezvous::to_hex(options_.server.secret)),
       fmt::format("{}={}", rendezvous::process_variable, launch.process),
       fmt::format("LOCAL_RANK={}", launch.local_rank),
@@ -92,6 +94,8 @@ void Agent::start(const rendezvous::Launch& launch, std::span<const int> process
         .error = to.error.valid() ? to.error.get() : STDERR_FILENO};
     const pid_t pid = start_child(options_.command, variables_for(launch), streams, processors);
     children_.emplace(pid, Running{.id = launch.process,
+                                   .rank = launch.rank,
+                                   .slot = launch.local_rank,
                                    .last_lines = std::move(to.last_lines),
                                    .error_file = std::move(to.error_file),
                                    .memory_kills = memory_kills_.count()});
@@ -103,8 +107,15 @@ void Agent::start(const rendezvous::Launch& launch, std::span<const int> process
 
 void Agent::report_not_started(rendezvous::ProcessId process, int status,
                                const std::string& problem) {
-  if (connection_)
-    connection_->send(rendezvous::Exited{.process = process, .status = status, .detail = problem});
+  report(rendezvous::Exited{.process = process, .status = status, .detail = problem});
+}
+
+/// Keeps the report as long as a standby may take over from a server that has told nobody of it.
+void Agent::report(const rendezvous::Exited& exited) {
+  constexpr std::size_t most = 1000;
+  if (electorate_) exits_.push_back(exited);
+  if (exits_.size() > most) exits_.pop_front();
+  if (connection_) connection_->send(exited);
 }
 
 /// Reports an exit, with what may explain it.
@@ -125,7 +136,7 @@ void Agent::report(const Running& child, pid_t pid, int how) {
     write_error_file(child.error_file.substr(0, child.error_file.rfind('.')) + ".error.json",
                      options_.joining.host.empty() ? transport::host_name() : options_.joining.host,
                      pid, exited);
-  if (connection_) connection_->send(exited);
+  report(exited);
 }
 
 void Agent::reap() {
@@ -178,6 +189,63 @@ void Agent::end_all(int status, const std::string& reason, Clock::duration patie
   if (!reason.empty()) say(reason);
   for (auto& [pid, child] : children_) child.end_at = Clock::now() + patience;
   kill_due();
+}
+
+// ---- a server that is lost ----
+
+rendezvous::Vote Agent::make_vote(bool has_ended) const {
+  rendezvous::Vote vote{.voters = electorate_->voters,
+                        .server = electorate_->server,
+                        .standby = electorate_->standby,
+                        .silence = Clock::now() - heard_,
+                        .has_ended = has_ended};
+  for (const auto& [pid, child] : children_)
+    vote.processes.push_back({child.id, child.rank, child.slot});
+  for (const rendezvous::Exited& exited : exits_)
+    vote.processes.push_back({exited.process, -1, -1});
+  return vote;
+}
+
+/// Asks the standby to take over. The processes of this host meanwhile run on, but no longer than
+/// for the lease: then a server that is only cut off goes on without them. True if this agent has a
+/// server, or ends.
+bool Agent::change_server(const std::string& reason, bool was_closed) {
+  if (!electorate_ || pass_signal_ || stopping_ || is_told_to_end()) return false;
+  say(fmt::format("{}; the standby at {} is to take over", reason,
+                  transport::to_string(*options_.standby)));
+  const std::vector<transport::Endpoint> standby{*options_.standby};
+  rendezvous::Hello hello = make_hello();
+  hello.votes = true;
+  const rendezvous::Vote vote = make_vote(was_closed && has_ended(server_address_));
+  electorate_.reset();
+  connection_.reset();
+  const auto goes_on = [&] {
+    take_signals();
+    return !status_;
+  };
+  try {
+    std::optional<FoundServer> found =
+        find_server({.addresses = standby,
+                     .hello = hello,
+                     .vote = vote,
+                     .secret = options_.server.secret,
+                     .timeout = was_closed ? lease_ / 2 : lease_ / 2 - lease_ / 8,
+                     .no_server = no_server_,
+                     .may_be_put_off = false,
+                     .goes_on = goes_on,
+                     .say = [](const std::string&) {}});
+    if (!found) return true;
+    use_server(std::move(*found));
+  } catch (const kolo::Error& error) {
+    say(error.what());
+    number_ = any_agent_number();  // the vote stays given, so this agent is another one from now on
+    return false;
+  }
+  servers_ = standby;
+  for (const rendezvous::Exited& exited : std::exchange(exits_, {})) connection_->send(exited);
+  if (take_over_) pass_signal_ = take_over_();
+  receive();
+  return true;
 }
 
 }  // namespace kolorun

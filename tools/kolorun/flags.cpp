@@ -182,21 +182,41 @@ void fill_hosts(const Flags& flags, bool is_agent, Options& options) {
     throw UsageError("--host-discovery-script needs --min-np or --max-np");
 }
 
-void fill_rendezvous(const Flags& flags, Options& options) {
-  if (flags.rendezvous.empty()) return;
+transport::Endpoint parse_address(const char* option, const std::string& text) {
   try {
-    options.rendezvous = transport::parse_endpoint(flags.rendezvous);
+    return transport::parse_endpoint(text);
   } catch (const kolo::Error& error) {
-    throw UsageError(fmt::format("--rendezvous: {}", error.what()));
+    throw UsageError(fmt::format("{}: {}", option, error.what()));
   }
-  if (!options.hosts.empty() || !options.discovery_script.empty()) return;
+}
+
+void fill_rendezvous(const Flags& flags, Options& options) {
+  const bool starts_others = !options.hosts.empty() || !options.discovery_script.empty();
+  const bool is_one_of_several = !flags.rendezvous.empty() && !starts_others;
+  if (!flags.standby.empty() && !is_one_of_several)
+    throw UsageError(
+        "--standby needs --rendezvous, without -H, --hostfile and --host-discovery-script: a job "
+        "that one kolorun starts on all hosts ends with it");
+  if (flags.slots == 0 && !is_one_of_several)
+    throw UsageError(
+        "--slots 0 is for a host that only serves: with --rendezvous, and without -H, --hostfile "
+        "and --host-discovery-script");
+  if (flags.rendezvous.empty()) return;
+  options.rendezvous = parse_address("--rendezvous", flags.rendezvous);
+  if (starts_others) return;
   if (flags.secret_file.empty())
     throw UsageError(
         "--rendezvous needs --secret-file; without it, any process that can reach the port could "
         "join");
-  if (flags.slots == 0) throw UsageError("--rendezvous needs --slots: the processes of this host");
+  if (flags.slots < 0) throw UsageError("--rendezvous needs --slots: the processes of this host");
   if (options.rendezvous->port == 0)
     throw UsageError("--rendezvous needs a port that all hosts know, not 0");
+  if (flags.standby.empty()) return;
+  options.standby = parse_address("--standby", flags.standby);
+  if (options.standby->port == 0)
+    throw UsageError("--standby needs a port that all hosts know, not 0");
+  if (to_string(*options.standby) == to_string(*options.rendezvous))
+    throw UsageError("--standby needs another address than --rendezvous");
 }
 
 void fill_slots(const Flags& flags, Options& options) {
@@ -204,7 +224,7 @@ void fill_slots(const Flags& flags, Options& options) {
   const bool has_list = !flags.hosts.empty() || !flags.hostfile.empty();
   if (has_list && flags.slots > 0) throw UsageError("--slots is for this host: -H has its own");
   const bool known = listed > 0 || (!options.rendezvous && options.discovery_script.empty());
-  options.slots = flags.slots > 0 ? flags.slots : known ? options.server.max_np : 1;
+  options.slots = flags.slots >= 0 ? flags.slots : known ? options.server.max_np : 1;
   if (!known) return;
   const int slots = listed > 0 ? listed : options.slots;
   if (slots < options.server.np)
@@ -226,6 +246,9 @@ std::string describe_job(const Options& options, const std::vector<std::string>&
   for (const std::string& variable : variables) words += variable + '\0';
   words += '\0';
   for (const std::string& word : options.command) words += word + '\0';
+  // The standby goes by its own lease, and must not be faster than the server.
+  if (options.standby)
+    words += fmt::format("{} {}", to_string(*options.standby), options.server.lease.count());
   const std::uint64_t hash = transport::hash_with_secret(options.server.secret, words);
   const rendezvous::ServerOptions& server = options.server;
   const std::string elastic =
@@ -234,7 +257,8 @@ std::string describe_job(const Options& options, const std::vector<std::string>&
                                 : "";
   const std::string& program = options.command.front();
   constexpr std::size_t shown = 100;
-  return fmt::format("-np {} {}{} (arguments and -x: {:016x})", server.np, elastic,
+  return fmt::format("-np {} {}{}{} (arguments and -x: {:016x})", server.np, elastic,
+                     options.standby ? "--standby " : "",
                      program.substr(program.size() - std::min(program.size(), shown)), hash);
 }
 
@@ -284,8 +308,8 @@ void fill_variables(Options& options) {
   for (std::string& variable : options.variables) {
     const std::string given = variable.substr(0, variable.find('='));
     if (given.empty()) throw UsageError(fmt::format("-x {}: the variable has no name", variable));
-    for (const char* const own :
-         {rendezvous::server_variable, rendezvous::secret_variable, rendezvous::process_variable})
+    for (const char* const own : {rendezvous::server_variable, rendezvous::standby_variable,
+                                  rendezvous::secret_variable, rendezvous::process_variable})
       if (given == own) throw UsageError(fmt::format("-x {}: kolorun sets this variable", given));
     if (variable.find('=') != std::string::npos) continue;
     const char* const value = std::getenv(variable.c_str());

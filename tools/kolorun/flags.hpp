@@ -11,13 +11,14 @@ namespace kolorun {
 
 struct Flags {
   int np = 0;
-  int slots = 0;
+  int slots = -1;  // negative: not given
   int min_np = 0;
   int max_np = 0;
   std::string hosts;
   std::string hostfile;
   std::string rsh;
   std::string rendezvous;
+  std::string standby;
   std::string secret_file;
   std::string filter;
   std::string port_range;

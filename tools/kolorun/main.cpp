@@ -15,12 +15,14 @@
 #include <filesystem>
 #include <functional>
 #include <kolo/error.hpp>
+#include <kolo/version.hpp>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "agent.hpp"
 #include "child.hpp"
@@ -28,6 +30,7 @@
 #include "options.hpp"
 #include "output/error_files.hpp"
 #include "output/writing.hpp"
+#include "server_search.hpp"
 #include "serving.hpp"
 #include "ticket.hpp"
 #include "transport/machine.hpp"
@@ -65,6 +68,29 @@ std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& probl
     problem = error.what();
     return nullptr;
   }
+}
+
+/// Starts the standby if its address is that of this process.
+std::unique_ptr<Serving> try_to_stand_by(const Options& options) {
+  if (!options.standby) return nullptr;
+  Options standing_by = options;
+  standing_by.server.stands_by = true;
+  try {
+    return std::make_unique<Serving>(standing_by, *options.standby);
+  } catch (const kolo::BackendError&) {
+    return nullptr;  // another kolorun has this address
+  }
+}
+
+/// True if the job has gone on without the first server: a kolorun at its address joins the job
+/// then, and begins no other.
+bool runs_elsewhere(const Options& options) {
+  return options.standby && has_taken_over(*options.standby,
+                                           {.role = rendezvous::Role::agent,
+                                            .host = transport::host_name(),
+                                            .version = std::string(kolo::version),
+                                            .job = options.server.job},
+                                           options.server.secret);
 }
 
 /// Where the ranks of this host write their flight records; "" if they do not.
@@ -112,9 +138,14 @@ rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor&
 /// kolorun.
 rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& signals) {
   std::string no_server;
-  std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
-  const transport::Endpoint server =
-      options.rendezvous ? *options.rendezvous : transport::Endpoint{"127.0.0.1", serving->port()};
+  const bool joins = runs_elsewhere(options);
+  std::unique_ptr<Serving> serving = joins ? nullptr : try_to_serve(options, no_server);
+  std::unique_ptr<Serving> standby = serving || joins ? nullptr : try_to_stand_by(options);
+  std::vector<transport::Endpoint> servers;
+  if (!joins)
+    servers.push_back(options.rendezvous ? *options.rendezvous
+                                         : transport::Endpoint{"127.0.0.1", serving->port()});
+  if (options.standby && !serving) servers.push_back(*options.standby);
   bool is_ending = false;  // by a signal
   const std::function<void(int)> pass_signal = [&](int signal) {
     serving->pass_signal(signal);
@@ -123,11 +154,17 @@ rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& 
   rendezvous::JobEnd end;
   bool whole = false;  // the whole job has ended, not only this host
   {
-    Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
-    if (!serving)
+    Agent agent(options, servers, serving ? pass_signal : nullptr, signals);
+    if (!serving && !joins)
       agent.may_serve([&](std::string& why_not) {
         serving = try_to_serve(options, why_not);
+        if (serving) standby.reset();
         return serving ? pass_signal : nullptr;
+      });
+    if (standby)
+      agent.stands_by([&] {
+        serving = std::move(standby);
+        return pass_signal;
       });
     end.status = agent.run();
     end.restarts = agent.restarts();

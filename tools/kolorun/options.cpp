@@ -122,11 +122,14 @@ void add_hosts(CLI::App& app, Flags& flags, Options& options) {
          "--slots", flags.slots,
          "Processes that this host can run (default: all), in a batch job each of its hosts. "
          "--rendezvous without -H and --hostfile needs it. With a discovery script: those of a "
-         "host without a number (default: 1)")
-      ->check(CLI::Range(1, rendezvous::max_ranks));
+         "host without a number (default: 1). 0: with --rendezvous, a host that only serves")
+      ->check(CLI::Range(0, rendezvous::max_ranks));
   app.add_option("--rendezvous", flags.rendezvous,
                  "HOST:PORT of the rendezvous server. Without -H and --hostfile, run the same "
                  "command on each host; the one that has this address serves");
+  app.add_option("--standby", flags.standby,
+                 "HOST:PORT of a second server, which takes over if the one at --rendezvous is "
+                 "lost; the kolorun that has this address runs it. Not for -H and --hostfile");
   app.add_option("--port-range", flags.port_range,
                  "Ports at which kolorun and the sessions of the processes listen, such as "
                  "46000:46099 (default: KOLO_PORT_RANGE, or any). Sets KOLO_PORT_RANGE");

@@ -40,6 +40,7 @@ struct Joining {
 struct Options {
   rendezvous::ServerOptions server{};
   std::optional<transport::Endpoint> rendezvous{};  // none: all processes are on this host
+  std::optional<transport::Endpoint> standby{};     // a server that takes over from the first one
   int slots = 1;                                    // on this host
   std::vector<Host> hosts{};                        // the hosts on which to start agents
   std::string discovery_script{};                   // prints the current hosts

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <kolo/error.hpp>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@ using std::chrono::steady_clock;
 constexpr nanoseconds min_patience = 300ms;  // per address
 constexpr nanoseconds max_patience = 3s;
 constexpr nanoseconds min_patience_for_answer = 2s;  // the server may be busy
+constexpr nanoseconds patience_with_end = 300ms;
 constexpr nanoseconds silence = 30s;
 constexpr nanoseconds silent_search = 3s;
 constexpr nanoseconds between_rounds = 50ms;
@@ -38,14 +40,15 @@ struct Answer {
 };
 
 Answer greet(const transport::Endpoint& at, const rendezvous::Hello& hello,
-             const rendezvous::Secret& secret, nanoseconds patience) {
+             std::optional<rendezvous::Vote> vote, const rendezvous::Secret& secret,
+             nanoseconds patience, nanoseconds patience_for_answer) {
   FoundServer found{rendezvous::MessageStream(transport::connect_to(at, patience)), at, {}};
   rendezvous::Introduction introduction(secret, hello, transport::to_string(at));
   transport::tune(found.connection.descriptor(), silence);
   introduction.begin(found.connection);
   Answer answer;
   bool answered = false;
-  const auto until = steady_clock::now() + std::max(patience, min_patience_for_answer);
+  const auto until = steady_clock::now() + patience_for_answer;
   while (!answered && !found.connection.closed()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
     if (left <= 0ms)
@@ -58,6 +61,7 @@ Answer greet(const transport::Endpoint& at, const rendezvous::Hello& hello,
       if (!introduction.passes(found.connection, message)) {
         answer.distrust = introduction.problem();
         answered = !answer.distrust.empty();
+        if (vote && introduction.is_trusted()) found.connection.send(*std::exchange(vote, {}));
         return !answered;
       }
       answered = true;
@@ -124,6 +128,31 @@ class Reasons {
 
 }  // namespace
 
+bool has_ended(const transport::SystemAddress& server) {
+  const auto until = steady_clock::now() + patience_with_end;
+  while (true) {
+    const transport::Connecting attempt = transport::begin_to_connect(server);
+    int error = attempt.error;
+    if (error == EINPROGRESS)
+      error =
+          transport::end_of_connecting(attempt.socket.get(), patience_with_end).value_or(ETIMEDOUT);
+    if (error == ECONNREFUSED) return true;
+    // The kernel closes what a killed process has open one by one.
+    if (error != 0 || steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(between_rounds);
+  }
+}
+
+bool has_taken_over(const transport::Endpoint& standby, const rendezvous::Hello& hello,
+                    const rendezvous::Secret& secret) {
+  try {
+    return greet(standby, hello, {}, secret, min_patience, min_patience_for_answer)
+        .server.has_value();
+  } catch (const kolo::BackendError&) {
+    return false;
+  }
+}
+
 std::optional<FoundServer> find_server(const ServerSearch& search) {
   if (search.addresses.empty())
     throw kolo::BackendError(
@@ -139,8 +168,10 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
       if (!search.goes_on()) return std::nullopt;
       const nanoseconds left = until - steady_clock::now();
       try {
-        Answer answer =
-            greet(at, search.hello, search.secret, std::clamp<nanoseconds>(left, 10ms, patience));
+        Answer answer = greet(at, search.hello, search.vote, search.secret,
+                              std::clamp<nanoseconds>(left, 10ms, patience),
+                              search.vote ? std::max<nanoseconds>(left, 10ms)
+                                          : std::max(patience, min_patience_for_answer));
         if (answer.server) return std::move(answer.server);
         if (answer.distrust.empty())
           reasons.add(at, answer.refusal);

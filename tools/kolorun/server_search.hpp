@@ -26,6 +26,7 @@ struct FoundServer {
 struct ServerSearch {
   const std::vector<transport::Endpoint>& addresses;
   rendezvous::Hello hello;
+  std::optional<rendezvous::Vote> vote{};  // for a standby; it answers once it has taken over
   rendezvous::Secret secret;
   std::chrono::nanoseconds timeout;
   // Why this process has no server; `goes_on` may change the text.
@@ -34,6 +35,15 @@ struct ServerSearch {
   std::function<bool()> goes_on;                // called every few seconds at least
   std::function<void(const std::string&)> say;  // gets the reason once if the search takes long
 };
+
+/// True if the process that has listened at this address has ended: its host refuses connections. A
+/// closed connection proves less, since the server, or somebody between, may have closed only that.
+[[nodiscard]] bool has_ended(const transport::SystemAddress& server);
+
+/// True if the standby at this address has taken over the job. Takes less than a second if nobody
+/// answers there.
+[[nodiscard]] bool has_taken_over(const transport::Endpoint& standby,
+                                  const rendezvous::Hello& hello, const rendezvous::Secret& secret);
 
 /// Tries the addresses in turn until the timeout, also if no server listens there yet, or if a
 /// server may accept the agent later. Returns none if `goes_on` returns false. Throws

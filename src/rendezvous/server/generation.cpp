@@ -221,6 +221,20 @@ bool Generation::publish(const Candidates& candidates) {
   return any_released;
 }
 
+void Generation::adopt(GenerationNumber number, const std::vector<ProcessId>& members) {
+  number_ = number;
+  phase_ = Phase::running;
+  begun_ = true;
+  roster_ = members;
+  calls_.begin(members.size());
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    Process& process = *processes_.find(members[rank]);
+    processes_.move(process, Stage::member);
+    process.rank = static_cast<std::int32_t>(rank);
+    if (process.age == 0) process.age = number;
+  }
+}
+
 // ---- announced changes of membership ----
 
 std::optional<Time> Generation::announcement_time(Time now) const {

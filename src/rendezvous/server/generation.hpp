@@ -95,6 +95,8 @@ class Generation {
   /// protocol, otherwise none.
   [[nodiscard]] std::optional<std::string> contribute(Process& process, const Contribution& part,
                                                       Time now);
+  /// Continues a generation that another server has published. All its members are in the table.
+  void adopt(GenerationNumber number, const std::vector<ProcessId>& members);
   /// The session of the generation has started.
   void note_begun() { begun_ = true; }
   void note_lost() { has_lost_ = true; }

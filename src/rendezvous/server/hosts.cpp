@@ -28,7 +28,6 @@ bool Hosts::takes_part(const Hello& hello) const {
 
 std::optional<Refusal> Hosts::find_refusal(const Hello& hello) const {
   if (!options_.has_agents) return Refusal{"this job has no agents"};
-  if (hello.slots <= 0) return Refusal{"an agent without slots"};
   if (!hello.job.empty() && hello.job != options_.job)
     return Refusal{
         fmt::format("this server runs job {}, but the agent belongs to job {}; use a different "
@@ -186,6 +185,7 @@ void Hosts::start_first(Time now) {
   started_ = true;
   started_at_ = now;
   for (const Link link : links) ++machines_[agents_.at(link).hello.machine];
+  elect();
   const int size = started_size_ = std::min(slots, options_.max_np);
   int rank = 0;
   for (const Link link : links) {
@@ -195,6 +195,43 @@ void Hosts::start_first(Time now) {
     for (Launch& each : start.launches) each.local_size = local_size;
     if (local_size > 0) actions_.send(link, std::move(start));
   }
+}
+
+// ---- the standby ----
+
+/// Fixes the agents that may let the standby take over, if there is one. A job that is not elastic
+/// cannot go on without the ranks of the server's host, so it needs no standby if there are any.
+void Hosts::elect() {
+  Electorate chosen;
+  int ranks_of_server = 0;
+  for (const auto& [link, agent] : agents_) {
+    const Hello& hello = agent.hello;
+    chosen.voters.push_back(hello.process);
+    if (hello.stands_by) chosen.standby = hello.process;
+    if (hello.wanted_rank != 0) continue;
+    chosen.server = hello.process;
+    ranks_of_server = hello.slots;
+  }
+  if (chosen.standby == 0 || chosen.server == 0) return;
+  if (!options_.elastic && ranks_of_server > 0) return;
+  electorate_ = chosen;
+  for (const auto& [link, agent] : agents_) actions_.send(link, chosen);
+}
+
+bool Hosts::has_quorum(Time now, Time patience) const {
+  if (!electorate_) return true;
+  std::set<ProcessId> near = renounced_;
+  for (const auto& [link, agent] : agents_)
+    if (now < agent.heard + patience) near.insert(agent.hello.process);
+  return is_quorum(*electorate_, [&](ProcessId voter) { return near.contains(voter); });
+}
+
+void Hosts::adopt(Link link, const Hello& hello, std::vector<ProcessId> slots, Time now) {
+  started_ = true;
+  started_at_ = now;
+  slots.resize(static_cast<std::size_t>(hello.slots), 0);
+  agents_.emplace(link, Agent{.hello = hello, .heard = now, .slots = std::move(slots)});
+  ++machines_[hello.machine];
 }
 
 void Hosts::note_waiting(Time now) {

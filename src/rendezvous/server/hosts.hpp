@@ -12,6 +12,7 @@
 
 #include "rendezvous/server/cooldown.hpp"
 #include "rendezvous/server/process_table.hpp"
+#include "rendezvous/server/take_over.hpp"
 
 namespace kolo::internal::rendezvous {
 
@@ -59,6 +60,17 @@ class Hosts {
   /// The agents without processes on hosts that leave the job.
   [[nodiscard]] std::vector<Link> idle_removed() const;
 
+  /// The agents that may let the standby take over; none if the job has no standby.
+  [[nodiscard]] const std::optional<Electorate>& electorate() const { return electorate_; }
+  /// The agent leaves the job and says so, so it never votes for the standby.
+  void note_renounced(const Agent& agent) { renounced_.insert(agent.hello.process); }
+  /// True if the voters that were heard within `patience` are a quorum. The standby cannot have
+  /// taken over if they were heard within half of the lease: an agent votes for the standby only
+  /// after so much silence, or once its connection is closed.
+  [[nodiscard]] bool has_quorum(Time now, Time patience) const;
+  /// Continues the job of a lost server with one of its agents. `slots`: its processes.
+  void adopt(Link link, const Hello& hello, std::vector<ProcessId> slots, Time now);
+
   /// Starts the cooldown of the agent's host, because a process has failed there.
   void cool_down(const Agent& agent, Time now) { cooldown_.fail(agent.hello.host, now); }
   /// A process of this host has ended before it reached a session.
@@ -93,6 +105,7 @@ class Hosts {
   void start_more(Time now);
   void note_waiting(Time now);
   void launch(Link link, Start& start, std::int32_t rank, std::int32_t size);
+  void elect();
 
   const ServerOptions& options_;
   ProcessTable& processes_;
@@ -107,6 +120,8 @@ class Hosts {
   bool noted_waiting_ = false;
   bool changed_ = false;
   AgentsChanged told_{.missing_slots = options_.max_np};
+  std::optional<Electorate> electorate_{};
+  std::set<ProcessId> renounced_{};  // voters that have left the job
 };
 
 }  // namespace kolo::internal::rendezvous

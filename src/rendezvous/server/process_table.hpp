@@ -57,6 +57,7 @@ struct Process {
   std::uint64_t sequence = 0;  // the number of its next collective call
   bool completed = false;      // the other members no longer need it
   bool exited = false;
+  bool ended_unheard = false;       // while the job had no server
   int status = 0;                   // the exit status, once it has exited
   std::string reason{};             // the reason of its loss
   std::string detail{};             // what else its agent knows of its end
@@ -79,6 +80,7 @@ struct Process {
     const std::string what = known >= 0 ? fmt::format("rank {}", known) : "a new process";
     // As a launcher's list names the host.
     const std::string& where = host.empty() ? hello.host : host;
+    if (where.empty()) return fmt::format("{} (number {})", what, id);
     if (hello.pid == 0) return fmt::format("{} (number {} on {})", what, id, where);
     return fmt::format("{} (process {} on {})", what, hello.pid, where);
   }
@@ -169,6 +171,13 @@ class ProcessTable {
     process.hello = hello;
     if (!options_.has_agents) process.order = hello.wanted_rank;
     move(process, Stage::greeted);
+    return process;
+  }
+  /// Adds a process of a job that another server has begun.
+  Process& adopt(ProcessId id) {
+    last_id_ = std::max(last_id_, id);
+    Process& process = processes_[id];
+    process.id = id;
     return process;
   }
   void move(Process& process, Stage stage) {

@@ -24,13 +24,16 @@ ServerOptions complete(ServerOptions options) {
 }  // namespace
 
 Server::Server(const ServerOptions& options, std::function<std::uint64_t()> random)
-    : options_(complete(options)), connections_(options_, std::move(random), actions_) {}
+    : options_(complete(options)), connections_(options_, std::move(random), actions_) {
+  if (options_.stands_by) take_over_.emplace(options_, connections_, actions_);
+}
 
 // ---- connections ----
 
 void Server::on_message(Link link, const Message& message, Time now) {
   const Peer* const peer = connections_.find(link);
   if (peer == nullptr) return;
+  if (take_over_) return stand_by(link, *peer, message, now);
   if (!peer->role) {
     if (const auto hello = connections_.identify(link, message, now)) greet(link, *hello, now);
   } else if (finished()) {
@@ -51,6 +54,10 @@ void Server::on_message(Link link, const Message& message, Time now) {
 void Server::on_close(Link link, const std::string& reason, Time now) {
   if (connections_.find(link) == nullptr) return;
   const std::optional<Peer> peer = connections_.drop(link, reason, now);
+  if (take_over_) {
+    take_over_->on_close(link);
+    return take_over_if_due(now);
+  }
   if (peer && finished()) {
     static_cast<void>(hosts_.take(link));
   } else if (peer && *peer->role == Role::agent) {
@@ -66,12 +73,22 @@ void Server::on_close(Link link, const std::string& reason, Time now) {
   settle(now);
 }
 
+void Server::stand_by(Link link, const Peer& peer, const Message& message, Time now) {
+  if (peer.role) {
+    take_over_->on_message(link, message, now);
+  } else if (const auto hello = connections_.identify(link, message, now)) {
+    take_over_->greet(link, *hello, now);
+  }
+  take_over_if_due(now);
+}
+
 std::optional<Refusal> Server::find_refusal(const Hello& hello) const {
   if (finished() || (stopping_ != 0 && hello.role == Role::agent))
     return Refusal{"the job is over", until_the_next_job};
   if (hello.version != options_.version)
     return Refusal{fmt::format("it uses Kolo {}, and this job Kolo {}: use one version everywhere",
                                hello.version, options_.version)};
+  if (hello.votes) return Refusal{"the job goes on without this host, whose agent was late"};
   if (hello.role == Role::agent) return hosts_.find_refusal(hello);
   return processes_.find_refusal(hello, generation() > 0);
 }
@@ -111,6 +128,7 @@ void Server::handle_agent(Link link, Agent& agent, const Message& message, Time 
   } else if (const auto* alive = std::get_if<Keepalive>(&message)) {
     actions_.send(link, *alive);
   } else if (const auto* removal = std::get_if<Removal>(&message)) {
+    hosts_.note_renounced(agent);
     remove_agent(agent, removal->reason);
   } else {
     connections_.close(link);
@@ -142,6 +160,8 @@ void Server::judge_exit(Process& process, Time now) {
   } else if (process.stage == Stage::launched && process.status == 0 && generation() == 0) {
     processes_.move(process, Stage::left);
     outcome_.note_end_without_session(process);
+  } else if (process.ended_unheard && process.status == 0) {
+    on(process, Leave{}, now);
   } else if (process.stage == Stage::lost) {
     process.reason += "; " + process.describe_end();
   } else {
@@ -173,15 +193,16 @@ void Server::lose_agent(Link link, const std::string& reason, Time now) {
                                        options_.elastic ? "" : ranks_of(*agent));
   processes_.mark_dirty();
   actions_.note(LogLevel::warning, text);
-  hosts_.cool_down(*agent, now);
+  if (agent->hello.slots > 0) hosts_.cool_down(*agent, now);
   for (const ProcessId id : agent->slots) {
     Process* const process = processes_.find(id);
     if (process == nullptr) continue;
     process->exited = true;  // no agent will report it
     process->agent.reset();
   }
+  if (!options_.elastic) stop_if_superseded(now, options_.lease / 2);
   // First, so that the job's end is that of the host, and not of one of its processes.
-  if (!options_.elastic) finish({1, text});
+  if (!options_.elastic && agent->hello.slots > 0) finish({1, text});
   for (const ProcessId id : agent->slots)
     if (Process* const process = processes_.find(id)) lose(*process, text, Fault::none, now);
 }

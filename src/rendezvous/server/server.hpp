@@ -12,10 +12,12 @@
 #include "rendezvous/server/connections.hpp"
 #include "rendezvous/server/generation.hpp"
 #include "rendezvous/server/hosts.hpp"
+#include "rendezvous/server/inheritance.hpp"
 #include "rendezvous/server/job_outcome.hpp"
 #include "rendezvous/server/process_table.hpp"
 #include "rendezvous/server/server_interface.hpp"
 #include "rendezvous/server/stall_judge.hpp"
+#include "rendezvous/server/take_over.hpp"
 #include "rendezvous/server/waits.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -72,6 +74,7 @@ class Server {
 
   // server.cpp: connections, agents and messages
   void greet(Link link, const Hello& hello, Time now);
+  void stand_by(Link link, const Peer& peer, const Message& message, Time now);
   [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello) const;
   void handle_agent(Link link, Agent& agent, const Message& message, Time now);
   void on_exit(Link link, Agent& agent, const Exited& exited, Time now);
@@ -92,6 +95,9 @@ class Server {
   // server_membership.cpp: losses, and the next generation
   void lose(Process& process, const std::string& reason, Fault fault, Time now);
   void settle(Time now);
+  void stop_if_superseded(Time now, Time patience);
+  void take_over_if_due(Time now);
+  void inherit(const Inheritance& all, Time now);
   void end_late(Time now);
   void meet(Time now);
   void judge_stall(Time now);
@@ -117,6 +123,7 @@ class Server {
   ProcessTable processes_{options_};
   Hosts hosts_{options_, processes_, actions_};
   Generation generation_{options_, processes_, hosts_, actions_};
+  std::optional<TakeOver> take_over_{};  // as long as this server stands by
   StallJudge stalls_{};
   JobOutcome outcome_{options_};
   /// The end of the job, which waits until the process that has failed before has ended too.
@@ -127,6 +134,7 @@ class Server {
   int stopping_ = 0;  // SIGTERM once it has come
   bool is_ended_by_signal_ = false;
   bool has_started_late_ = false;  // too few processes have come in time
+  bool is_superseded_ = false;     // the standby may have taken over
   std::set<int> passed_signals_{};
   Time last_time_{};
 };

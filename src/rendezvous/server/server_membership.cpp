@@ -142,6 +142,7 @@ void Server::judge_stall(Time now) {
 
 void Server::on_time(Time now) {
   connections_.refuse_late(now);
+  if (take_over_) return take_over_if_due(now);
   if (!finished()) {
     for (const Link link : hosts_.silent(now)) {
       connections_.close(link);
@@ -167,7 +168,8 @@ std::optional<Time> Server::next_time() const {
     if (time && (!next || *time < *next)) next = time;
   };
   consider(connections_.next_time());
-  if (finished()) return next;
+  if (take_over_) consider(take_over_->next_time());
+  if (finished() || take_over_) return next;
   consider(hosts_.next_time(last_time_));
   consider(processes_.next_time());
   consider(generation_.next_time());
@@ -180,6 +182,8 @@ std::optional<Time> Server::next_time() const {
 
 void Server::settle(Time now) {
   last_time_ = now;
+  if (take_over_) return;
+  stop_if_superseded(now, options_.lease);
   if (!finished()) {
     if (options_.has_agents && !outcome_.is_ending() && stopping_ == 0) hosts_.start_processes(now);
     meet(now);
@@ -190,6 +194,52 @@ void Server::settle(Time now) {
   if (options_.has_agents && (processes_.is_dirty() || hosts_.has_changed()))
     hosts_.tell_agents(!finished() && !outcome_.is_ending() && stopping_ == 0, now);
   processes_.sweep();
+}
+
+// ---- taking over from a lost server ----
+
+/// Ends this server if the hosts that it has heard within `patience` are too few for it to rule.
+void Server::stop_if_superseded(Time now, Time patience) {
+  if (finished() || hosts_.has_quorum(now, patience)) return;
+  is_superseded_ = true;
+  finish({1, fmt::format("this server has lost half of the job's {} hosts or more, so that the "
+                         "standby may have taken over",
+                         hosts_.electorate()->voters.size())});
+}
+
+void Server::take_over_if_due(Time now) {
+  last_time_ = now;
+  if (!take_over_ || !take_over_->is_complete(now)) return;
+  const Inheritance all = take_over_->inherit();
+  take_over_.reset();
+  inherit(all, now);
+}
+
+/// Continues the job from what its agents and processes have said. Members that have not come are
+/// lost, as those of a lost host.
+void Server::inherit(const Inheritance& all, Time now) {
+  adopt(all, processes_, hosts_, generation_, outcome_, now);
+  if (generation() == 0) finish({1, "the first rendezvous server was lost before a session began"});
+  for (const ProcessId id : all.members)
+    if (Process& process = *processes_.find(id); !process.link && !process.ended_unheard)
+      lose(process, "the first rendezvous server is lost, and this rank or its host with it",
+           Fault::none, now);
+  for (const Inheritance::Adopted& each : all.processes)
+    if (Process& process = *processes_.find(each.id);
+        each.standing.generation > 0 && process.stage != Stage::member)
+      lose(process, "the job has gone on without it", Fault::none, now);
+  for (const auto& [link, message] : all.messages) {
+    Message current = message;
+    // A member that the lost server could not tell of the newest generation joins the next one.
+    const Peer* const peer = connections_.find(link);
+    const Process* const process = peer == nullptr ? nullptr : processes_.find(peer->process);
+    if (auto* const join = std::get_if<Join>(&current);
+        join != nullptr && process != nullptr && process->stage == Stage::member)
+      if (join->generation != generation())
+        *join = {.generation = generation(), .commit = join->commit};
+    on_message(link, current, now);
+  }
+  settle(now);
 }
 
 // ---- the next generation ----
@@ -212,6 +262,8 @@ void Server::meet(Time now) {
                                   generation_.losses(), options_.reset_limit)});
   dismiss_removed(all, now);
   if (!has_enough(all.survivors.size() + all.newcomers.size())) return;
+  // Otherwise the standby may be about to begin a generation of the same processes.
+  if (!hosts_.has_quorum(now, options_.lease / 2)) return;
   stalls_.clear();
   hosts_.forget_failed_starts();
   if (generation_.publish(all)) outcome_.note_departure();
@@ -333,7 +385,8 @@ void Server::finish(Finish finish) {
 /// True if the job is to start again. Not if its program cannot be run or hosts were missing: that
 /// would only repeat.
 bool Server::restarts_after(int status) const {
-  const bool is_failure = status != 0 && status != cannot_run && !has_started_late_;
+  const bool is_failure =
+      status != 0 && status != cannot_run && !has_started_late_ && !is_superseded_;
   const bool is_by_signal = is_ended_by_signal_ || passed_signals_.contains(status - signal_base);
   return is_failure && !is_by_signal && !options_.elastic &&
          options_.restarts < options_.max_restarts;

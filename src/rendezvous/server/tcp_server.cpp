@@ -56,6 +56,13 @@ ServerOptions affordable(ServerOptions options) {
   return options;
 }
 
+/// From the proof on, messages may be as long as those of the admitted: what a process tells a
+/// standby before its welcome lists all ranks.
+void authenticate(MessageStream& connection, const transport::FrameKeys& keys) {
+  connection.authenticate(keys);
+  connection.set_max_bytes(max_payload + max_handshake);
+}
+
 /// Half as many as there may be strangers whose connections are open.
 std::ptrdiff_t affordable_leaving(const ServerOptions& options) {
   return static_cast<std::ptrdiff_t>(affordable(options).max_strangers / 2);
@@ -277,14 +284,11 @@ void TcpServer::carry_out() {
       last = send->message;
       found->second.connection.send(encoded);
       watch(found->first, found->second);
-      // An admitted peer may send longer messages than a stranger.
-      if (std::holds_alternative<Welcome>(*last)) {
-        found->second.welcome = true;
-        found->second.connection.set_max_bytes(max_payload + max_handshake);
-      }
+      found->second.welcome |=
+          std::holds_alternative<Welcome>(*last) || std::holds_alternative<Succession>(*last);
     } else if (const auto* trusted = std::get_if<Authenticate>(&action)) {
       if (const auto found = clients_.find(trusted->link); found != clients_.end())
-        found->second.connection.authenticate(trusted->keys);
+        authenticate(found->second.connection, trusted->keys);
     } else if (const auto* close = std::get_if<Close>(&action)) {
       const auto found = clients_.find(close->link);
       if (found == clients_.end()) continue;
