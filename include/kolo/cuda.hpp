@@ -35,22 +35,24 @@ class [[nodiscard]] CudaStreamScope {
   CudaStreamScope(const CudaStreamScope&) = delete;
   CudaStreamScope& operator=(const CudaStreamScope&) = delete;
 
-  /// The stream of this thread's innermost scope; the legacy default stream outside all of them.
+  /// The stream of this thread's innermost scope. Outside all scopes, the legacy default stream,
+  /// even in a program with kolo::torch.
   [[nodiscard]] KOLO_EXPORT static CUstream_st* current() noexcept;
 
  private:
   std::optional<CUstream_st*> before_;
 };
 
-/// Prepares operations for their capture into a CUDA graph. While an object lives, all threads'
-/// allreduces, broadcasts and reducescatters of GPU tensors go the way of captured ones. Operations
-/// that NCCL has executed so, by name, may then be captured: on all ranks, in the same order, with
-/// the same tensors. So make the step that is to be captured within a GraphWarmUp once, on all
-/// ranks.
+/// Prepares operations for their capture into a CUDA graph. While an object lives, the allreduces,
+/// broadcasts and reducescatters of GPU tensors of all threads take the same path as captured ones.
+/// An operation can be captured once NCCL has executed one of its name on this path. So run the
+/// step within a GraphWarmUp at least once, on all ranks, before you capture it. All ranks capture
+/// the same operations.
 ///
 /// A captured operation belongs to its graph: each replay executes it again, without Kolo's
-/// knowledge and without the host. So all ranks replay the graph, in the same order as their other
-/// work, and graphs are destroyed before the session ends. Joined ranks cannot take part.
+/// knowledge and without the host. So all ranks replay the graph, in the same order relative to
+/// their other GPU operations, and destroy it before the session ends. Joined ranks cannot take
+/// part. Thread-safe.
 class [[nodiscard]] GraphWarmUp {
  public:
   KOLO_EXPORT GraphWarmUp() noexcept;
@@ -62,10 +64,10 @@ class [[nodiscard]] GraphWarmUp {
   [[nodiscard]] KOLO_EXPORT static bool any() noexcept;
 };
 
-/// Blocks the host until the GPU has finished all operations of this rank that were queued there.
-/// Throws the error of the first that failed there in this session. Returns at once without a
-/// session or a GPU tensor. Operations that no call has waited for may not be queued yet.
-/// Thread-safe.
+/// Blocks the host until the GPU has finished all operations of this rank that are queued on it. An
+/// operation is certain to be queued only after a call has waited for it: `get`, `wait`, or a
+/// synchronous call. Throws the first error that occurred on the GPU in this session. Returns at
+/// once without a session or a GPU tensor. Thread-safe.
 KOLO_EXPORT void synchronize();
 
 /// A GPU, for programs that allocate GPU memory without a framework. Cheap to copy; thread-safe.
