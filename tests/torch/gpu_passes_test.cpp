@@ -9,8 +9,10 @@
 #include <torch/optim/sgd.h>
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,9 +31,9 @@ struct InBackward : ::torch::autograd::Function<InBackward> {
     action();
     return gradients;
   }
-  static std::function<void()> action;
+  static thread_local std::function<void()> action;  // backward of a CPU graph stays on its thread
 };
-std::function<void()> InBackward::action;
+thread_local std::function<void()> InBackward::action;
 
 /// Does what backward does with a parameter on its GPU: LibTorch's engine, built without GPU
 /// support, cannot be convinced that there are GPUs.
@@ -74,6 +76,36 @@ TEST_P(GpuPassTest, GradientsAreFinalAfterBackward) {
     first.mutable_grad().reset();
     second.mutable_grad().reset();
     optimizer.zero_grad();
+  }
+}
+
+/// The passes of two threads end in another order on every second rank, and both must end.
+TEST_P(GpuPassTest, TwoThreadsMayBeInPassesAtOnce) {
+  const std::vector<Tensor> parameters{make_tensor({3000}).set_requires_grad(true),
+                                       make_tensor({3000}).set_requires_grad(true)};
+  DistributedOptimizer first(::torch::optim::SGD({parameters[0]}, 0.1));
+  DistributedOptimizer second(::torch::optim::SGD({parameters[1]}, 0.1));
+  for (int step = 0; step < 3; ++step) {
+    std::promise<void> computed;
+    const std::size_t early = rank() % 2 == 0 ? 0 : 1;
+    std::thread other([&] {
+      cuda->use_device(rank());
+      run_backward([&] {
+        accumulate(parameters[early], once);
+        computed.set_value();
+      });
+    });
+    computed.get_future().wait();
+    run_backward([&] { accumulate(parameters[1 - early], once); });
+    other.join();
+    for (const Tensor& parameter : parameters) {
+      expect_numbers(parameter.grad(), [](std::int64_t k) {
+        return sum_of_ranks() / size() + static_cast<double>(k);
+      });
+      parameter.mutable_grad().reset();
+    }
+    first.zero_grad();
+    second.zero_grad();
   }
 }
 
