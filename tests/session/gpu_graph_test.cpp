@@ -177,6 +177,44 @@ TEST_P(GpuGraphs, WhatNoWarmUpHasPreparedIsRefused) {
   expect_all(tensor, length, 3);
 }
 
+/// Alone in its batch, a tensor needs no buffer. In a capture the batch may have others.
+TEST_P(GpuGraphs, ACaptureMayFuseWhatTheWarmUpDidNot) {
+  const CudaStreamScope scope(stream());
+  float* const first = memory(length);
+  float* const second = memory(length);
+  {
+    const GraphWarmUp warm_up;
+    allreduce(view(first, length), {.name = "first"});
+    allreduce(view(second, length), {.name = "second"});
+  }
+  const std::size_t bytes = nccl_->peak_bytes();
+  const auto graph = capture(
+      [&] {
+        Future<void> one = allreduce_async(view(first, length), {.name = "first"});
+        Future<void> two = allreduce_async(view(second, length), {.name = "second"});
+        one.get();
+        two.get();
+      },
+      CaptureMode::global);
+  EXPECT_EQ(nccl_->peak_bytes(), bytes);
+  fill(first, length, 2);
+  fill(second, length, 3);
+  cuda_->launch_graph(*graph, stream());
+  expect_all(first, length, 2);
+  expect_all(second, length, 3);
+}
+
+TEST_P(GpuGraphs, OtherTensorsOfTheNameAreRefused) {
+  const CudaStreamScope scope(stream());
+  float* const tensor = memory(length);
+  {
+    const GraphWarmUp warm_up;
+    allreduce(view(tensor, 7), {.name = "one"});
+  }
+  EXPECT_THAT(refusal_of([&] { allreduce(view(tensor, length), {.name = "one"}); }),
+              HasSubstr("the same name and tensors"));
+}
+
 TEST_P(GpuGraphs, WhatAllocatesIsRefused) {
   const CudaStreamScope scope(stream());
   float* const tensor = memory(length);

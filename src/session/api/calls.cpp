@@ -64,8 +64,8 @@ session::OperationPtr submit_again(const TensorView& tensor, const Options& opti
                                  step};
   if (tensor.device().type != DeviceType::cpu) {
     if (!engine->expects(repetition)) return nullptr;
-    repetition.ready = session::mark_tensor(
-        *engine, {OperationType::allreduce, options.name, set, tensor.device()});
+    repetition.ready =
+        session::mark_tensor(*engine, OperationType::allreduce, options.name, tensor.device());
     repetition.device = session::device_of(OperationType::allreduce, *repetition.ready);
   }
   return engine->submit_again(repetition, waits);

@@ -85,22 +85,18 @@ bool can_be_captured(OperationType type) {
          type == OperationType::broadcast;
 }
 
-void require_capturable(const Engine& engine, const MarkedTensor& tensor) {
-  const auto refuse = [](const std::string& why) {
-    throw InvalidArgument(
-        fmt::format("its stream is being captured into a CUDA graph: {}, or submit it before or "
-                    "after the capture",
-                    why));
-  };
-  if (!can_be_captured(tensor.type))
-    refuse(
-        fmt::format("allreduces, broadcasts and reducescatters can be captured, {}s cannot. Use "
-                    "those",
-                    to_string(tensor.type)));
-  if (!engine.launched().is_prepared_for_graphs(tensor.set, tensor.name))
-    refuse(
-        "make the step within a kolo::GraphWarmUp once before, on all ranks, where NCCL 2.27 or "
-        "later must execute the operation under the same name");
+std::string not_in_a_capture(std::string_view what_to_do) {
+  return fmt::format(
+      "its stream is being captured into a CUDA graph: {}, or submit it before or after the "
+      "capture",
+      what_to_do);
+}
+
+void require_capturable(OperationType type) {
+  if (can_be_captured(type)) return;
+  throw InvalidArgument(not_in_a_capture(fmt::format(
+      "allreduces, broadcasts and reducescatters can be captured, {}s cannot. Use those",
+      to_string(type))));
 }
 
 }  // namespace
@@ -110,16 +106,15 @@ Device device_of(OperationType type, const backend::gpu::ReadyMark& mark) {
   return GraphWarmUp::any() && can_be_captured(type) ? gpu_before_graph : own_gpu;
 }
 
-std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine,
-                                                           const MarkedTensor& tensor) {
+std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine, OperationType type,
+                                                           const std::string& name, Device device) {
   const int rank = engine.topology().rank;
-  const auto& [type, name, set, device] = tensor;
   const auto operation = [&] {
-    return fmt::format("{} \"{}\" on rank {}", to_string(tensor.type), tensor.name, rank);
+    return fmt::format("{} \"{}\" on rank {}", to_string(type), name, rank);
   };
   try {
     auto mark = engine.devices().mark(device);
-    if (mark->captured()) require_capturable(engine, tensor);
+    if (mark->captured()) require_capturable(type);
     return mark;
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
@@ -188,7 +183,7 @@ void Request::mark(Device device) {
   device_ = device;
   if (device.type == DeviceType::cpu) return;
   const OperationType type = draft_->descriptor.type;
-  ready_ = mark_tensor(*engine_, {type, draft_->name, set_.id, device});
+  ready_ = mark_tensor(*engine_, type, draft_->name, device);
   draft_->descriptor.device = device_of(type, *ready_);
 }
 
@@ -287,6 +282,14 @@ void Request::set_root(int root) {
       fmt::format("root {} is not one of the ranks {}", root, to_string(RankSet::of(set_.ranks))));
 }
 
-OperationPtr Request::submit(bool waits) && { return engine_->submit(std::move(*draft_), waits); }
+OperationPtr Request::submit(bool waits) && {
+  const Descriptor& descriptor = draft_->descriptor;
+  if (descriptor.device == gpu_of_graph &&
+      !engine_->launched().is_prepared_for_graphs(draft_->set, draft_->name, descriptor.tensors))
+    refuse(not_in_a_capture(
+        "run the step within a kolo::GraphWarmUp once before, on all ranks, where NCCL 2.27 or "
+        "later must execute the operation with the same name and tensors"));
+  return engine_->submit(std::move(*draft_), waits);
+}
 
 }  // namespace kolo::internal::session

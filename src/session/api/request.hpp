@@ -29,19 +29,13 @@ struct KeepForNext {
 using Draft = std::unique_ptr<Submission, KeepForNext>;
 [[nodiscard]] Draft make_draft();
 
-/// A tensor on a GPU, and its operation.
-struct MarkedTensor {
-  OperationType type;
-  const std::string& name;
-  SetId set;
-  Device device;
-};
-
 /// Marks the point on the current stream after which a tensor of the operation may be accessed.
 /// Throws InvalidArgument if the GPU cannot be used or the operation cannot be captured, and
 /// BackendError; both name the operation.
-[[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(
-    Engine& engine, const MarkedTensor& tensor);
+[[nodiscard]] std::shared_ptr<const backend::gpu::ReadyMark> mark_tensor(Engine& engine,
+                                                                         OperationType type,
+                                                                         const std::string& name,
+                                                                         Device device);
 
 /// The device in the descriptor of an operation whose tensors have this mark.
 [[nodiscard]] Device device_of(OperationType type, const backend::gpu::ReadyMark& mark);

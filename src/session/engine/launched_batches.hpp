@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "backend/gpu/runtime/completion.hpp"
@@ -58,13 +59,17 @@ class LaunchedBatches {
   }
 
   /// Notes an operation with a name that went the way of captured ones.
-  void note_prepared_for_graphs(SetId set, const std::string& name) {
+  void note_prepared_for_graphs(SetId set, const std::string& name,
+                                const std::vector<TensorSpec>& tensors) {
     const std::lock_guard lock(mutex_);
-    prepared_.emplace(set, name);
+    prepared_[{set, name}] = tensors;
   }
-  [[nodiscard]] bool is_prepared_for_graphs(SetId set, const std::string& name) const {
+  /// True if an operation with the same tensors went that way.
+  [[nodiscard]] bool is_prepared_for_graphs(SetId set, const std::string& name,
+                                            const std::vector<TensorSpec>& tensors) const {
     const std::lock_guard lock(mutex_);
-    return prepared_.contains({set, name});
+    const auto found = prepared_.find({set, name});
+    return found != prepared_.end() && found->second == tensors;
   }
 
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
@@ -95,7 +100,7 @@ class LaunchedBatches {
   mutable std::mutex mutex_{};
   std::exception_ptr error_{};
   std::deque<LaunchedBatch> batches_{};  // written by the driver under the lock
-  std::set<std::pair<SetId, std::string>> prepared_{};
+  std::map<std::pair<SetId, std::string>, std::vector<TensorSpec>> prepared_{};
 };
 
 }  // namespace kolo::internal::session

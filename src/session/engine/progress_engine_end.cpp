@@ -51,7 +51,8 @@ void ProgressEngine::finish_batch(RunningBatch&& done, bool launched, TimePoint 
     if (completion != nullptr &&
         completion->kind() == backend::gpu::Completion::Kind::before_graph &&
         !operation->key().name.empty())
-      launched_.note_prepared_for_graphs(operation->key().set, operation->key().name);
+      launched_.note_prepared_for_graphs(operation->key().set, operation->key().name,
+                                         operation->descriptor().tensors);
     operation->set_completion(completion);
     operation->finish(nullptr);
   }

@@ -140,7 +140,10 @@ class FakeCuda : public gpu::Runtime {
             gpu::StreamHandle stream) override;
   void launch(std::span<const gpu::Segment> segments, gpu::StreamHandle stream) override;
 
-  [[nodiscard]] int launches() const { return launches_; }
+  [[nodiscard]] int launches() const {
+    const std::lock_guard lock(mutex_);
+    return launches_;
+  }
   [[nodiscard]] int copies_to_device() const { return copies_to_device_; }
   /// The peak of allocated device memory.
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }

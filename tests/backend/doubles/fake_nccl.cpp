@@ -37,6 +37,14 @@ int FakeNccl::shrinks() const {
   const Lock held = lock();
   return shrinks_;
 }
+std::vector<std::string> FakeNccl::calls() const {
+  const Lock held = lock();
+  return calls_;
+}
+bool FakeNccl::is_inside_a_call() const {
+  const Lock held = lock();
+  return std::ranges::any_of(comms_, [](const auto& comm) { return comm.second.is_inside; });
+}
 int FakeNccl::aborts() const {
   const Lock held = lock();
   return aborts_;

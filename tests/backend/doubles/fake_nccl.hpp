@@ -60,7 +60,8 @@ class FakeNccl : public nccl::Library {
   [[nodiscard]] int shrinks() const;
   [[nodiscard]] int aborts() const;
   [[nodiscard]] std::size_t peak_bytes() const;  // peak of the memory that NCCL allocated
-  [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
+  [[nodiscard]] std::vector<std::string> calls() const;
+  [[nodiscard]] bool is_inside_a_call() const;  // that waits for other ranks
 
   int version() override;
   nccl::UniqueId make_unique_id() override;

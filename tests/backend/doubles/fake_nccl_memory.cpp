@@ -46,6 +46,8 @@ nccl::Registration FakeNccl::register_buffer(nccl::CommHandle handle, std::byte*
     waits = comm.blocks;
     comm.registered.emplace_back(memory, bytes);
     if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is registered that is not there");
+    // NCCL's own threads, which map it, are in no relaxed mode.
+    if (cuda_->captures_globally()) world_.complain("memory is registered during a capture");
   }
   if (waits) meet(handle, &NcclClique::registered, before);
   return {memory, waits};

@@ -107,7 +107,7 @@ std::string_view advice_for(std::string_view error) {
 }  // namespace
 
 CommunicatorGroup::~CommunicatorGroup() {
-  const auto deadline = steady_clock::now() + patience_;
+  const auto deadline = steady_clock::now() + patience_left();
   bool stopped = true;
   for (Worker* worker : {&launcher_, &destroyer_, &worker_})
     stopped = worker->stop(deadline - steady_clock::now()) && stopped;
@@ -184,7 +184,9 @@ void CommunicatorGroup::launch(std::function<void()> work) {
 /// program could not save the contents of the GPU. A half-made communicator is ended by the abort
 /// of its parent, which then writes the child's handle.
 void CommunicatorGroup::abort() noexcept {
-  if (aborted_->exchange(true)) return;
+  if (aborted()) return;
+  aborted_at_ = steady_clock::now();
+  *aborted_ = true;
   for (const auto& state : states_) state->canceled = true;
   try {
     post([states = states_, runtime = gpu_.runtime(), streams = gpu_.nccl_streams(),
@@ -275,6 +277,11 @@ void Communicator::retire(Communicator& parent) {
 /// The registration waits for other ranks. It may return when the session has left it behind: then
 /// the group exists no more.
 std::byte* Communicator::buffer(std::size_t bytes) {
+  const auto library = group_.shared_library();
+  const auto aborted = group_.aborted_flag();
+  const auto require_in_session = [&] {
+    if (*aborted) throw BackendError("NCCL's communicator was aborted");
+  };
   constexpr std::size_t min_bytes = std::size_t{1} << 20;
   std::vector<CommState::Buffer>& buffers = state_->buffers;
   if (buffers.empty() || buffers.back().bytes < bytes) {
@@ -283,15 +290,14 @@ std::byte* Communicator::buffer(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     CommState::Buffer& made = buffers.emplace_back();
     try {
-      made = {library().allocate(size), size, {}};
+      made = {library->allocate(size), size, {}};
     } catch (...) {
       buffers.pop_back();
       throw;
     }
-    const auto library = group_.shared_library();
-    const auto aborted = group_.aborted_flag();
+    require_in_session();
     made.registration = library->register_buffer(handle_, made.memory, size);
-    if (*aborted) throw BackendError("NCCL's communicator was aborted");
+    require_in_session();
   }
   return buffers.back().memory;
 }

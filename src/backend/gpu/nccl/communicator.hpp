@@ -2,6 +2,7 @@
 // Communicators of NCCL, from creation to destruction.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -72,7 +73,7 @@ class CommunicatorGroup {
   void launch(std::function<void()> work);
   /// Waits for the launching thread. False if it does not return; it may then use the communicators
   /// for ever.
-  [[nodiscard]] bool stop_launching() { return launcher_.stop(patience_); }
+  [[nodiscard]] bool stop_launching() { return launcher_.stop(patience_left()); }
   /// Destroys an idle communicator. All its ranks destroy communicators in the same order.
   void destroy(const std::shared_ptr<CommState>& state);
   /// Ends all work in progress on all communicators, then releases their memory.
@@ -80,7 +81,11 @@ class CommunicatorGroup {
   [[nodiscard]] bool aborted() const { return *aborted_; }
   /// Outlives the group: for a launch that does not return.
   [[nodiscard]] std::shared_ptr<const std::atomic<bool>> aborted_flag() const { return aborted_; }
-  [[nodiscard]] std::chrono::nanoseconds patience() const { return patience_; }
+  /// The time to wait for calls that do not return: less and less after an abort.
+  [[nodiscard]] std::chrono::nanoseconds patience_left() const {
+    if (!aborted()) return patience_;
+    return std::max(patience_ - (std::chrono::steady_clock::now() - aborted_at_), no_time);
+  }
 
  private:
   /// Calls `work(library)` with the GPU as the worker's device, if it can be set.
@@ -94,6 +99,8 @@ class CommunicatorGroup {
   std::chrono::nanoseconds patience_;
   std::vector<std::shared_ptr<CommState>> states_{};  // not destroyed; parents before children
   std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
+  static constexpr std::chrono::nanoseconds no_time{0};
+  std::chrono::steady_clock::time_point aborted_at_{};
   Worker worker_{};     // creates and aborts
   Worker launcher_{};   // makes the calls that wait for other ranks when these come late
   Worker destroyer_{};  // destroys

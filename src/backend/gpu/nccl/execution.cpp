@@ -41,10 +41,13 @@ class Group {
 }  // namespace
 
 Collective::Collective(const LaunchContext& context, Batch batch)
-    : context_(context), batch_(std::move(batch)), index_(index_of(context.rank, batch_)) {}
+    : context_(context),
+      batch_(std::move(batch)),
+      index_(index_of(context.rank, batch_)),
+      aborted_(context.communicator.group().aborted_flag()) {}
 
 std::shared_ptr<gpu::Completion> Collective::launch() {
-  communicator().require_alive();
+  if (*aborted_) throw BackendError("NCCL's communicator was aborted");
   if (kind() == gpu::Completion::Kind::before_graph && gpu().runtime()->is_capturing(stream()))
     throw BackendError(
         "an operation in a GraphWarmUp came while another thread was capturing Kolo's operations "
@@ -67,16 +70,15 @@ gpu::Completion::Kind Collective::kind() const {
 /// left it behind, the communicator exists no more, but the flag does.
 void Collective::call_nccl() {
   const auto library = communicator().group().shared_library();
-  const auto aborted = communicator().group().aborted_flag();
   const CommHandle called = comm();
   Group group(*library, called);
   call();
   State now = group.end();
-  while (now == State::in_progress && !*aborted) {
+  while (now == State::in_progress && !*aborted_) {
     std::this_thread::yield();
     now = library->state(called);
   }
-  if (*aborted) throw BackendError("NCCL's communicator was aborted");
+  if (*aborted_) throw BackendError("NCCL's communicator was aborted");
 }
 
 void GpuExecution::Launch::perform(Collective& collective) noexcept {
@@ -94,7 +96,7 @@ GpuExecution::~GpuExecution() {
   if (stage_ == Stage::done) return;
   communicator().abort();
   if (stage_ == Stage::calling) {
-    const auto deadline = std::chrono::steady_clock::now() + communicator().group().patience();
+    const auto deadline = std::chrono::steady_clock::now() + communicator().group().patience_left();
     while (!launch_->ended.load(std::memory_order_acquire) &&
            std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
@@ -135,6 +137,7 @@ Progress GpuExecution::prepare_and_launch() {
       !retire_others())
     return Progress::waiting;
   collective_->prepare();
+  collective_->drop_numbers();
   called_at_ = std::chrono::steady_clock::now();
   stage_ = Stage::calling;
   communicator().begin_use();
@@ -173,6 +176,7 @@ Progress GpuExecution::finish_launch() {
     return Progress::waiting;
   }
   if (launch_->error) std::rethrow_exception(launch_->error);
+  communicator().require_alive();
   stage_ = Stage::running;
   return context_.blocking_wait ? Progress::moved : Progress::launched;
 }

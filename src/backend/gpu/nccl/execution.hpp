@@ -23,8 +23,9 @@ namespace kolo::internal::backend::nccl {
 /// The order in which batches are launched. It is the order in which they were started, which is
 /// the same on all ranks. NCCL requires it: a kernel waits for the other ranks and blocks the rest
 /// of the stream, so two ranks that launch two batches in different orders would wait for each
-/// other forever. One order serves all communicators, although each has a stream of its own: the
-/// GPU may have no room for the kernels of two at the same time.
+/// other forever. One order serves all communicators: a call may wait for other ranks, too. Kernels
+/// of two communicators may still begin in another order, since streams wait for tensors; then the
+/// GPU must have room for both.
 class LaunchOrder {
  public:
   [[nodiscard]] std::uint64_t queue_up() { return queued_++; }
@@ -45,6 +46,7 @@ struct LaunchContext {
   LaunchOrder& order;
   int rank;
   bool blocking_wait;                    // batches are not reported as launched
+  std::size_t reserve;                   // bytes of the buffer that later batches may need
   std::vector<Communicator*> to_retire;  // communicators to retire before the launch
 };
 
@@ -62,9 +64,13 @@ class Collective {
   // For the driver:
   /// Advances the exchange of numbers. True once it is done.
   [[nodiscard]] bool has_numbers() { return !gathered_ || gathered_->step() == Progress::done; }
-  [[nodiscard]] Awaited waits_for_numbers() const { return gathered_->waits_for(); }
+  [[nodiscard]] Awaited waits_for_numbers() const {
+    return gathered_ ? gathered_->waits_for() : Awaited{};
+  }
   /// Called right before the launch: may call allocators of the program.
   virtual void prepare() {}
+  /// The exchange belongs to the driver, and the launching thread may be the last with this object.
+  void drop_numbers() { gathered_.reset(); }
 
   /// For the launching thread: launches all work. The result is its end.
   [[nodiscard]] std::shared_ptr<gpu::Completion> launch();
@@ -88,6 +94,7 @@ class Collective {
   [[nodiscard]] Library& library() const { return communicator().library(); }
   [[nodiscard]] CommHandle comm() const { return communicator().handle(); }
   [[nodiscard]] StreamHandle stream() const { return context_.stream; }
+  [[nodiscard]] std::size_t reserve() const { return context_.reserve; }
   [[nodiscard]] int size() const { return communicator().size(); }
   [[nodiscard]] int index() const { return index_; }
 
@@ -98,6 +105,7 @@ class Collective {
   LaunchContext context_;
   Batch batch_;
   int index_;
+  std::shared_ptr<const std::atomic<bool>> aborted_;
   std::optional<SmallAllgather> gathered_{};
 };
 

@@ -183,7 +183,9 @@ class RealLibrary : public Library {
   bool abort(std::span<const CommHandle* const> comms,
              const std::function<bool()>& calls_end) noexcept override {
     if (!nccl_.shrink) {
-      if (!calls_end()) return false;
+      // Here calls do not wait for other ranks, but may wait for the GPU, which only the aborts
+      // end.
+      static_cast<void>(calls_end());
       abort_at_once(comms);
       return true;
     }

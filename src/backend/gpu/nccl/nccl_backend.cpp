@@ -190,6 +190,8 @@ std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   Entry& entry = entries_.at(batch.ranks);
   note_use(entry, batch);
   Communicator* const for_graphs = this->for_graphs(entry, batch);
+  // A capture may fuse what the warm-up did not. A reducescatter needs room for the results, too.
+  const auto reserve = 2 * static_cast<std::size_t>(settings_.fusion_threshold);
   const LaunchContext context{
       .gpu = gpu_,
       .stream = for_graphs != nullptr ? gpu_.graph_stream() : gpu_.stream_of(batch.ranks),
@@ -197,7 +199,8 @@ std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
       .communicator = for_graphs != nullptr ? *for_graphs : entry.communicator,
       .order = order_,
       .rank = rank_,
-      .blocking_wait = settings_.gpu_blocking_wait,
+      .blocking_wait = settings_.gpu_blocking_wait && for_graphs == nullptr,
+      .reserve = for_graphs != nullptr ? reserve : 0,
       .to_retire = to_retire(batch)};
   return std::make_unique<GpuExecution>(context, make_collective(context, std::move(batch)));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allreduces and reducescatters over NCCL.
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <utility>
@@ -94,7 +95,8 @@ class PackedReduction : public Collective {
   bool begin() final {
     std::int64_t bytes = 0;
     for (const auto& [dtype, tensors] : by_type_) bytes += room(dtype, tensors);
-    std::byte* next = bytes > 0 ? communicator().buffer(static_cast<std::size_t>(bytes)) : nullptr;
+    const std::size_t wanted = std::max(static_cast<std::size_t>(bytes), reserve());
+    std::byte* next = wanted > 0 ? communicator().buffer(wanted) : nullptr;
     for (const auto& [dtype, tensors] : by_type_) {
       packed_.push_back(pack(dtype, tensors, next));
       next += room(dtype, tensors);

@@ -23,11 +23,12 @@ struct Worker::Shared {
     for (;;) {
       changed.wait(lock, [this] { return stopping || !work.empty(); });
       if (work.empty()) break;
-      const std::function<void()> next = std::move(work.front());
+      std::function<void()> next = std::move(work.front());
       work.pop_front();
       busy = true;
       lock.unlock();
       next();
+      next = nullptr;  // what it owns is destroyed without the lock
       lock.lock();
       busy = false;
       changed.notify_all();
@@ -50,8 +51,10 @@ bool Worker::stop(std::chrono::nanoseconds patience) {
   shared_->changed.notify_all();
   const bool stopped =
       shared_->changed.wait_for(lock, patience, [this] { return shared_->stopped; });
+  // A thread that has not stopped is detached by the destructor, and must begin nothing more.
+  std::deque<std::function<void()>> dropped;
+  if (!stopped) dropped.swap(shared_->work);
   lock.unlock();
-  // A thread that has not stopped is detached by the destructor.
   if (stopped) shared_->thread.join();
   return stopped;
 }
