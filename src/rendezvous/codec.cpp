@@ -50,7 +50,8 @@ auto layout_of(const Electorate*)
 auto layout_of(const Succession*) -> Fields<wire::Succession, &Succession::reason>;
 auto layout_of(const Welcome*)
     -> Fields<wire::Welcome, &Welcome::lease, &Welcome::process, &Welcome::elastic>;
-auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry>;
+auto layout_of(const Refusal*)
+    -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry, &Refusal::guards_job>;
 auto layout_of(const Member*) -> Fields<wire::Member, &Member::process, &Member::host,
                                         &Member::machine, &Member::pid, &Member::commit>;
 auto layout_of(const Roster*) -> Fields<wire::Roster, &Roster::generation, &Roster::members>;

@@ -221,6 +221,7 @@ struct Welcome {
 struct Refusal {
   std::string reason{};
   std::chrono::nanoseconds retry{};  // a new hello may be accepted within this time; 0: never
+  bool guards_job = false;           // a standby says that it may take over a job that runs
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };

@@ -177,7 +177,7 @@ bool TcpRendezvous::awaits_standby() {
 }
 
 /// Tells the standby, which has taken over, where this process stands. A start of a session in
-/// progress fails, since its calls are lost.
+/// progress fails, since its calls are lost: so its further ones are not sent.
 void TcpRendezvous::change_server() {
   options_.server = standby_->at();
   connection_ = standby_->take_stream();
@@ -192,7 +192,8 @@ void TcpRendezvous::change_server() {
     interruption_ = Interruption{
         roster_.generation, {}, "the rendezvous server was lost while the session started"};
   for (const Message& message : std::exchange(unsent_, {}))
-    if (!std::holds_alternative<Join>(message)) connection_.send(message);
+    if (!std::holds_alternative<Join>(message) && !std::holds_alternative<Contribution>(message))
+      connection_.send(message);
 }
 
 /// Keeps the message for the standby if the server is lost.

@@ -117,6 +117,27 @@ TEST_F(Draw, AlignsTheClocksOfTheHosts) {
   }
 }
 
+// The hosts have run for a year.
+TEST_F(Draw, FindsTheLateRankOfManyByAnyClock) {
+  constexpr std::int64_t year = 365 * 24 * 3600 * std::int64_t{1000} * ms;
+  constexpr int many = 400;
+  std::vector<RankRun> runs;
+  for (int rank = 0; rank < many; ++rank) {
+    const std::int64_t late = rank == late_rank ? 20 * ms : 0;
+    RankRun run{.rank = rank};
+    for (int step = 0; step < 3; ++step) {
+      const std::int64_t begin = year + step * 50 * ms;
+      run.operations.push_back(
+          {"a", 0, step, false, begin + 10 * ms + late, begin + 30 * ms, begin + 32 * ms});
+    }
+    runs.push_back(run);
+  }
+  const Activity activity = find_activity(std::move(runs), {});
+  ASSERT_TRUE(activity.late_rank);
+  EXPECT_EQ(activity.late_rank->rank, late_rank);
+  EXPECT_EQ(activity.ranks[late_rank].lateness.front(), 20 * ms);
+}
+
 TEST_F(Draw, ShowsTheLastStepsUnlessOthersAreWanted) {
   const std::vector<RankRun> runs{timeline(0), timeline(1)};
   EXPECT_THAT(find_activity(runs, {}).steps, SizeIs(steps));

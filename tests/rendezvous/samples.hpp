@@ -22,7 +22,7 @@ namespace kolo::internal::rendezvous {
       Removal{"the host is to go"},
       Keepalive{3},
       Welcome{std::chrono::seconds(10), 4711, true},
-      Refusal{"the secret is wrong", std::chrono::seconds(3)},
+      Refusal{"the secret is wrong", std::chrono::seconds(3), true},
       Roster{3, {member, member}},
       Interruption{3, {1}, "rank 1 is lost"},
       Result{3, 2, {{Bytes(4, std::byte{2})}, {}}},

@@ -57,15 +57,15 @@ class Hosts:
         for number in range(1, len(self.names) + 1):
             ip("-n", self.switch, "link", "set", f"port{number}", "up")
 
-    def pids(self):
+    def pids(self, names):
         found = []
-        for name in self.names:
+        for name in names:
             listed = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True)
             found += [int(pid) for pid in listed.stdout.split()]
         return found
 
-    def kill_all(self):
-        for pid in self.pids():
+    def kill_all(self, *names):
+        for pid in self.pids(names or self.names):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -147,6 +147,9 @@ class Job:
 
     def kill(self, number):
         self.runs[number].kill()
+
+    def kill_host(self, number):
+        self.hosts.kill_all(self.hosts.names[number - 1])
 
     def end(self, statuses):
         """Ends the training, and compares the exit statuses by host."""
@@ -241,6 +244,22 @@ def elastic_cut(setting):
     return longest_pause(job, begin), LEASE + 5.0
 
 
+def elastic_restarted(setting):
+    """A host that was down for less than the standby waits joins the job, and begins no other one."""
+    job = Job(setting, [1, 1, 1], [*ELASTIC, "--start-timeout", "15"])
+    begin = fault_at(job, 3, lambda: setting.hosts.cut(1))
+    job.kill_host(1)
+    job.wait_for("half of the lease", lambda: job.now() > begin + LEASE / 2 + 1.0)
+    setting.hosts.mend_all()
+    job.start(1, 1)
+    job.says(2, "has taken over")
+    job.wait_for_size(3, after=begin + LEASE / 2 + 1.0)
+    job.end({1: 0, 2: 0, 3: 0})
+    if re.search(r"of 1 at", job.text(1)):
+        raise Failure(f"the host that came back has begun the job once more\n{job.all_text()}")
+    return None, None
+
+
 def two_hosts_cut(setting):
     """Half of the hosts with the standby are enough, and half with the server are not."""
     job = Job(setting, [1, 1], ["-np", "2", "--min-np", "1", "--max-np", "2", "--cooldown", "0.2:1"])
@@ -286,6 +305,7 @@ CASES = {
     "a server without ranks is cut off": serving_host_cut,
     "an elastic job, whose server is killed": elastic_killed,
     "an elastic job, whose server is cut off": elastic_cut,
+    "an elastic job, whose server's host comes back at once": elastic_restarted,
     "two hosts, of which the first is cut off": two_hosts_cut,
     "the standby is cut off": standby_cut,
     "a job that is not elastic loses ranks": fixed_with_ranks,

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <string>
 #include <vector>
@@ -71,6 +72,7 @@ class StandbyTest : public ServerTest {
   void begin_standby(bool elastic = true) {
     ServerOptions standing_by = options(elastic);
     standing_by.stands_by = true;
+    standing_by.max_restarts = restarts_;
     server_.emplace(standing_by, [] { return std::uint64_t{4}; });
     for (const ProcessId process : {2U, 3U})
       come(process + 10, {.process = process, .host = "host", .pid = 100, .version = "1"});
@@ -97,6 +99,8 @@ class StandbyTest : public ServerTest {
     now_ += time;
     server_->on_time(now_);
   }
+
+  int restarts_ = 0;  // as often as the job may start again
 };
 
 TEST_F(StandbyTest, TheAgentsLearnWhoMayVote) {
@@ -161,6 +165,50 @@ TEST_F(StandbyTest, ItRefusesAgentsWithoutAVoteAndThoseOfOtherJobs) {
   EXPECT_THAT(receivers_of<Refusal>(server_->take()), ElementsAre(3));
 }
 
+TEST_F(StandbyTest, ItTellsAHostThatWouldServeOfTheJobThatItGuards) {
+  const auto guards = [&] {
+    for (const Action& action : server_->take())
+      if (const auto* const send = std::get_if<Send>(&action))
+        if (const auto* const refusal = std::get_if<Refusal>(send->message.get()))
+          return refusal->guards_job;
+    return false;
+  };
+  begin_standby();
+  come(5, agent(1));
+  EXPECT_TRUE(guards());
+  for (const Link link : {12U, 13U}) server_->on_close(link, "it has ended", now_);
+  come(6, agent(1));
+  EXPECT_FALSE(guards());
+  vote(3, {});
+  come(7, agent(1));
+  EXPECT_TRUE(guards());
+}
+
+TEST_F(StandbyTest, TheServersOwnAgentMayComeLast) {
+  ServerOptions wanting = options(/*elastic=*/true);
+  wanting.wants_standby = true;
+  wanting.np = 2;
+  server_.emplace(wanting, [] { return std::uint64_t{4}; });
+  for (const int host : {2, 3}) come(static_cast<Link>(host), agent(host));
+  EXPECT_THAT(receivers_of<Start>(server_->take()), IsEmpty());
+  come(1, agent(1));
+  EXPECT_THAT(receivers_of<Electorate>(server_->take()), ElementsAre(1, 2, 3));
+}
+
+TEST_F(StandbyTest, TheServerSaysIfNobodyStandsBy) {
+  ServerOptions wanting = options(/*elastic=*/true);
+  wanting.wants_standby = true;
+  wanting.np = 1;
+  server_.emplace(wanting, [] { return std::uint64_t{4}; });
+  come(1, agent(1));
+  const std::vector<Action> actions = server_->take();
+  EXPECT_TRUE(std::ranges::any_of(actions, [](const Action& action) {
+    const auto* const note = std::get_if<Note>(&action);
+    return note != nullptr && note->level == LogLevel::warning &&
+           note->text.starts_with("no host of the first session stands by");
+  }));
+}
+
 TEST_F(StandbyTest, ItContinuesTheSessionWithoutTheHostOfAServerThatHasEnded) {
   begin_standby();
   vote(2, {});
@@ -209,6 +257,22 @@ TEST_F(StandbyTest, ASessionGoesOnIfNoRankIsLost) {
     server_->on_close(process + 10, "it has ended", now_);
   }
   EXPECT_EQ(end_of(*server_), "0: ");
+}
+
+TEST_F(StandbyTest, AJobDoesNotStartAgainAfterAChangeOfServers) {
+  restarts_ = 1;
+  begin_standby(/*elastic=*/false);
+  vote(2, {});
+  vote(3, {});
+  for (const ProcessId process : {2U, 3U})
+    server_->on_message(process + 10, Standing{1, 1, {2, 3}, false}, now_);
+  server_->on_message(3, Exited{3, 7}, now_);
+  server_->on_close(13, "it has ended", now_);
+  const std::vector<Action> actions = server_->take();
+  const Finish* const finish = find_finish(actions);
+  ASSERT_NE(finish, nullptr);
+  EXPECT_EQ(finish->status, 7);
+  EXPECT_FALSE(finish->restarts);
 }
 
 TEST_F(StandbyTest, AJobThatIsNotElasticEndsIfRanksAreLost) {

@@ -266,6 +266,53 @@ TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
   server.join();
 }
 
+// The standby has not seen the earlier calls of this start, and would take a further one for a
+// breach.
+TEST(TcpRendezvousClient, MakesNoCallsOfAStartThatTheLostServerHasBegun) {
+  const node::FileDescriptor first = std::move(transport::listen_at({"127.0.0.1", 0}).front());
+  const node::FileDescriptor second = std::move(transport::listen_at({"127.0.0.1", 0}).front());
+  std::atomic<bool> is_lost = false;
+  bool has_called = false;
+  std::thread servers([&] {
+    std::optional<MessageStream> server = accept_client(first);
+    static_cast<void>(admit(*server));
+    server->send(Welcome{10s, 1, true});
+    MessageStream standby = accept_client(second);
+    static_cast<void>(admit(standby));
+    static_cast<void>(receive<Join>(*server));
+    server->send(Roster{1, {Member{.process = 1}}});
+    static_cast<void>(receive<Contribution>(*server));
+    server->send(Result{1, 0, {Payload{}}});
+    server.reset();
+    is_lost = true;
+    std::this_thread::sleep_for(200ms);  // the client makes its second call
+    standby.send(Succession{"the first one is lost"});
+    bool has_left = false;
+    while (!has_left && !standby.closed()) {
+      standby.write();
+      standby.read([&](const Message& message) {
+        has_called |= std::holds_alternative<Contribution>(message);
+        has_left |= std::holds_alternative<Leave>(message);
+        return true;
+      });
+      std::this_thread::yield();
+    }
+  });
+  TcpRendezvous client(
+      {.server = {"127.0.0.1", transport::address_of(first.get()).port},
+       .standby = transport::Endpoint{"127.0.0.1", transport::address_of(second.get()).port},
+       .secret = make_secret(),
+       .version = "1",
+       .connect_timeout = 20s});
+  client.join();
+  static_cast<void>(client.gather_all({}));
+  while (!is_lost) std::this_thread::yield();
+  EXPECT_THROW(static_cast<void>(client.gather_all({})), PeerLeft);
+  client.leave();
+  servers.join();
+  EXPECT_FALSE(has_called);
+}
+
 TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {
   std::uint16_t port = 0;
   { port = transport::address_of(transport::listen_at({"127.0.0.1", 0}).front().get()).port; }

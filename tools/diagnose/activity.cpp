@@ -156,8 +156,10 @@ void find_lateness(const std::vector<RankRun>& runs, Activity& activity) {
       for (std::size_t rank = 0; rank < runs.size(); ++rank)
         by_rank.try_emplace(rank, submissions.agreed);
     const auto others = static_cast<std::int64_t>(by_rank.size()) - 1;
+    // Times since the step's begin: the sum of those of a clock that has run for long may not fit.
     std::int64_t sum = 0;
-    for (auto& [rank, begin] : by_rank) sum += begin = std::max(begin, steps[step].begin);
+    for (auto& [rank, begin] : by_rank)
+      sum += begin = std::max<std::int64_t>(begin - steps[step].begin, 0);
     for (const auto& [rank, begin] : by_rank)
       if (std::int64_t& late = activity.ranks[rank].lateness[step]; others > 0)
         late = std::max(late, begin - (sum - begin) / others);

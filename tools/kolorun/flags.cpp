@@ -217,6 +217,7 @@ void fill_rendezvous(const Flags& flags, Options& options) {
     throw UsageError("--standby needs a port that all hosts know, not 0");
   if (to_string(*options.standby) == to_string(*options.rendezvous))
     throw UsageError("--standby needs another address than --rendezvous");
+  options.server.wants_standby = true;
 }
 
 void fill_slots(const Flags& flags, Options& options) {

@@ -57,17 +57,31 @@ void enter_directory(const std::string& path) {
   ::setenv("PWD", is_plain ? path.c_str() : std::filesystem::current_path().c_str(), 1);
 }
 
+StandbyState ask_standby_of(const Options& options) {
+  if (!options.standby) return StandbyState::idle;
+  return ask_standby(*options.standby,
+                     {.role = rendezvous::Role::agent,
+                      .host = transport::host_name(),
+                      .version = std::string(kolo::version),
+                      .job = options.server.job},
+                     options.server.secret);
+}
+
 /// Starts the server if it can run in this process. Otherwise `problem` has the reason: another
-/// kolorun may be the server, on this host or another.
+/// kolorun may be the server, on this host or another. The server of a job that has just lost one
+/// may be the standby soon, and a second one would begin the same job once more.
 std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& problem) {
   if (!options.rendezvous)
     return std::make_unique<Serving>(options, transport::Endpoint{"127.0.0.1", 0});
   try {
-    return std::make_unique<Serving>(options, *options.rendezvous);
+    auto serving = std::make_unique<Serving>(options, *options.rendezvous);
+    if (ask_standby_of(options) == StandbyState::idle) return serving;
+    problem = fmt::format("the standby at {} has the processes of a job that runs",
+                          transport::to_string(*options.standby));
   } catch (const kolo::BackendError& error) {
     problem = error.what();
-    return nullptr;
   }
+  return nullptr;
 }
 
 /// Starts the standby if its address is that of this process.
@@ -85,12 +99,7 @@ std::unique_ptr<Serving> try_to_stand_by(const Options& options) {
 /// True if the job has gone on without the first server: a kolorun at its address joins the job
 /// then, and begins no other.
 bool runs_elsewhere(const Options& options) {
-  return options.standby && has_taken_over(*options.standby,
-                                           {.role = rendezvous::Role::agent,
-                                            .host = transport::host_name(),
-                                            .version = std::string(kolo::version),
-                                            .job = options.server.job},
-                                           options.server.secret);
+  return ask_standby_of(options) == StandbyState::rules;
 }
 
 /// Where the ranks of this host write their flight records; "" if they do not.

@@ -143,13 +143,15 @@ bool has_ended(const transport::SystemAddress& server) {
   }
 }
 
-bool has_taken_over(const transport::Endpoint& standby, const rendezvous::Hello& hello,
-                    const rendezvous::Secret& secret) {
+StandbyState ask_standby(const transport::Endpoint& standby, const rendezvous::Hello& hello,
+                         const rendezvous::Secret& secret) {
   try {
-    return greet(standby, hello, {}, secret, min_patience, min_patience_for_answer)
-        .server.has_value();
+    const Answer answer = greet(standby, hello, {}, secret, min_patience, min_patience_for_answer);
+    if (answer.server) return StandbyState::rules;
+    const bool guards = answer.distrust.empty() && answer.refusal.guards_job;
+    return guards ? StandbyState::guards : StandbyState::idle;
   } catch (const kolo::BackendError&) {
-    return false;
+    return StandbyState::idle;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -40,10 +41,16 @@ struct ServerSearch {
 /// closed connection proves less, since the server, or somebody between, may have closed only that.
 [[nodiscard]] bool has_ended(const transport::SystemAddress& server);
 
-/// True if the standby at this address has taken over the job. Takes less than a second if nobody
-/// answers there.
-[[nodiscard]] bool has_taken_over(const transport::Endpoint& standby,
-                                  const rendezvous::Hello& hello, const rendezvous::Secret& secret);
+enum class StandbyState : std::uint8_t {
+  idle,    // or not there
+  guards,  // a job runs that it may take over
+  rules,   // it has taken over the job
+};
+
+/// What the standby at this address says. Takes less than a second if nobody answers there.
+[[nodiscard]] StandbyState ask_standby(const transport::Endpoint& standby,
+                                       const rendezvous::Hello& hello,
+                                       const rendezvous::Secret& secret);
 
 /// Tries the addresses in turn until the timeout, also if no server listens there yet, or if a
 /// server may accept the agent later. Returns none if `goes_on` returns false. Throws

@@ -176,6 +176,9 @@ void Hosts::start_processes(Time now) {
 /// Starts the first processes all at once, so that each knows its rank and the number of ranks.
 void Hosts::start_first(Time now) {
   const std::vector<Link> links = staying_in_order();
+  // The agent in the server's own process comes soon, and without it there is no electorate.
+  const auto is_own = [&](Link link) { return agents_.at(link).hello.wanted_rank == 0; };
+  if (options_.wants_standby && std::ranges::none_of(links, is_own)) return;
   int slots = 0;
   for (const Link link : links) slots += agents_.at(link).hello.slots;
   if (slots < (now < options_.start_timeout ? options_.np : options_.min_np)) {
@@ -212,6 +215,9 @@ void Hosts::elect() {
     chosen.server = hello.process;
     ranks_of_server = hello.slots;
   }
+  if (options_.wants_standby && chosen.standby == 0)
+    actions_.note(LogLevel::warning,
+                  "no host of the first session stands by: the job ends if this server is lost");
   if (chosen.standby == 0 || chosen.server == 0) return;
   if (!options_.elastic && ranks_of_server > 0) return;
   electorate_ = chosen;

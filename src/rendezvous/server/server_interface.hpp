@@ -29,7 +29,8 @@ struct ServerOptions {
   int max_np = 1;          // the server does not start more ranks
   bool elastic = false;    // false: one lost process ends the job, and min_np and max_np equal np
   bool stands_by = false;  // serves only once the agents of a lost server say so
-  bool has_agents = true;  // false: np processes connect by themselves, each with a wanted rank
+  bool wants_standby = false;  // some host is to stand by
+  bool has_agents = true;      // false: np processes connect by themselves, each with a wanted rank
   Time hello_timeout = std::chrono::seconds(5);
   Time start_timeout = std::chrono::seconds(600);       // from the start to the first generation
   Time elastic_timeout = std::chrono::seconds(600);     // from a loss to the next generation

@@ -383,12 +383,12 @@ void Server::finish(Finish finish) {
 }
 
 /// True if the job is to start again. Not if its program cannot be run or hosts were missing: that
-/// would only repeat.
+/// would only repeat. Not after a change of servers either: nobody is at the first one's address.
 bool Server::restarts_after(int status) const {
   const bool is_failure =
       status != 0 && status != cannot_run && !has_started_late_ && !is_superseded_;
   const bool is_by_signal = is_ended_by_signal_ || passed_signals_.contains(status - signal_base);
-  return is_failure && !is_by_signal && !options_.elastic &&
+  return is_failure && !is_by_signal && !options_.elastic && !options_.stands_by &&
          options_.restarts < options_.max_restarts;
 }
 

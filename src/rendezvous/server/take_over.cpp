@@ -31,7 +31,8 @@ void TakeOver::greet(Link link, const Hello& hello, Time now) {
     connections_.admit(link, hello.role, 0);
     voters_.emplace(link, Voter{hello});
   } else {
-    connections_.turn_away(link, Refusal{"this kolorun only stands by", until_it_rules}, now);
+    connections_.turn_away(
+        link, Refusal{"this kolorun only stands by", until_it_rules, guards_job()}, now);
   }
 }
 
@@ -82,6 +83,13 @@ bool TakeOver::is_held(ProcessId process) const {
            std::ranges::any_of(entry.second.vote->processes, [&](const Held& held) {
              return held.process == process && held.slot >= 0;
            });
+  });
+}
+
+/// True if a job runs that may turn to this standby. Nobody may begin it anew elsewhere.
+bool TakeOver::guards_job() const {
+  return !onlookers_.empty() || std::ranges::any_of(voters_, [](const auto& entry) {
+    return entry.second.vote.has_value();
   });
 }
 

@@ -65,6 +65,7 @@ class TakeOver {
   void count(Time now);
   [[nodiscard]] bool has_vote_of(ProcessId voter) const;
   [[nodiscard]] bool is_held(ProcessId process) const;
+  [[nodiscard]] bool guards_job() const;
   void note_end(Link agent, ProcessId process);
   [[nodiscard]] Time deadline() const;
 

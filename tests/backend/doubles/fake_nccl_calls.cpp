@@ -28,11 +28,11 @@ void FakeNccl::meet(nccl::CommHandle handle, int NcclClique::*calls, int before)
     if (!std::exchange(comm.is_inside, true)) ++(comm.clique->*calls);
     const bool all = comm.clique->*calls >= (before + 1) * comm.clique->size && looks_at_group >= 0;
     const bool fails = *comm.aborted || (notices_aborts && comm.clique->aborted > 0);
-    comm.is_inside = !all && !fails;
-    if (fails) throw BackendError("a call of NCCL failed: remote process exited (6)");
-    return all;
+    comm.is_inside = holds_calls || (!all && !fails);
+    if (fails && !comm.is_inside) throw BackendError("a call of NCCL failed: remote process exited (6)");
+    return !comm.is_inside;
   };
-  for (bool over = met(); !over || holds_calls; over = over || met()) std::this_thread::yield();
+  while (!met()) std::this_thread::yield();
 }
 
 nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
