@@ -29,7 +29,8 @@ void FakeNccl::meet(nccl::CommHandle handle, int NcclClique::*calls, int before)
     const bool all = comm.clique->*calls >= (before + 1) * comm.clique->size && looks_at_group >= 0;
     const bool fails = *comm.aborted || (notices_aborts && comm.clique->aborted > 0);
     comm.is_inside = holds_calls || (!all && !fails);
-    if (fails && !comm.is_inside) throw BackendError("a call of NCCL failed: remote process exited (6)");
+    if (fails && !comm.is_inside)
+      throw BackendError("a call of NCCL failed: remote process exited (6)");
     return !comm.is_inside;
   };
   while (!met()) std::this_thread::yield();
