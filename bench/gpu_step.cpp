@@ -9,14 +9,15 @@
 //   plain     LibTorch alone
 //   kolo      DistributedOptimizer
 //   late      DistributedOptimizer that reduces in `step`, so that nothing overlaps with backward
+//   hooks     a DistributedOptimizer that never reduces: the cost of its hooks
 //   graph     plain, captured into a CUDA graph
 //   captured  kolo, captured into a CUDA graph
 //   split     forward and backward in a graph, an allreduce of all gradients, the update in a graph
 //
 // Blocks of steps of each kind alternate; each ends when the GPU is done, so that the host may run
-// ahead within a block. The time of a block is that of its slowest rank. For plain, kolo and late
-// it also prints what the host's calls take in a step: zero_grad and forward, backward, step. Exits
-// with 77 if a kind cannot be captured.
+// ahead within a block. The time of a block is that of its slowest rank. For kinds that are not
+// captured it also prints what the host's calls take in a step: zero_grad and forward, backward,
+// step. Exits with 77 if a kind cannot be captured.
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
 
 #include <ATen/Context.h>
@@ -187,11 +188,12 @@ std::function<void()> make_step(const std::string& kind, const std::shared_ptr<T
       sgd_of(*training), training->model()->named_parameters());
   if (kind == "kolo") return eager(training, kolo_s, backward, host);
   if (kind == "captured") return captured(training, kolo_s);
-  const Backward late = [kolo_s, backward](const torch::Tensor& loss) {
-    const kolo::NoSync local = kolo_s->no_sync();
+  const Backward local = [kolo_s, backward](const torch::Tensor& loss) {
+    const kolo::NoSync no_sync = kolo_s->no_sync();
     backward(loss);
   };
-  return eager(training, kolo_s, late, host);
+  if (kind == "hooks") return eager(training, plain, local, host);
+  return eager(training, kolo_s, local, host);
 }
 
 /// Ends the program if a kind cannot be captured: the session may be broken.
@@ -225,8 +227,11 @@ void report(const Options& options, const std::vector<Kind>& kinds) {
   const std::string prefix = fmt::format("step-{}-{}", options.batch_size, options.dtype);
   std::map<std::string, const Kind*> by_name;
   for (const Kind& kind : kinds) by_name[kind.name] = &kind;
-  const std::map<std::string, std::string> bases{
-      {"kolo", "plain"}, {"late", "plain"}, {"captured", "graph"}, {"split", "graph"}};
+  const std::map<std::string, std::string> bases{{"kolo", "plain"},
+                                                 {"late", "plain"},
+                                                 {"hooks", "plain"},
+                                                 {"captured", "graph"},
+                                                 {"split", "graph"}};
   for (const Kind& kind : kinds) {
     const double loss = kind.training->loss();
     measured::print(fmt::format("{}-{}", prefix, kind.name), blocks::median(kind.times), "ms");
@@ -280,7 +285,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds)->check(CLI::PositiveNumber);
   app.add_option("--kinds", options.kinds)
       ->delimiter(',')
-      ->check(CLI::IsMember({"plain", "kolo", "late", "graph", "captured", "split"}));
+      ->check(CLI::IsMember({"plain", "kolo", "late", "hooks", "graph", "captured", "split"}));
   app.add_option("--model", options.model)->check(CLI::IsMember({"resnet50", "tiny"}));
   app.add_option("--device", options.device)->check(CLI::IsMember({"cuda", "cpu"}));
   CLI11_PARSE(app, argc, argv);

@@ -20,6 +20,7 @@
 #include <nccl.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -161,8 +162,14 @@ class Rank {
         state = library->state(*comm);
       }
     };
-    await_ready(library->init(*comm, kolo::size(), id, kolo::rank()));
-    return {"kolo", [this, library, comm, await_ready](std::int64_t bytes) {
+    const auto root = std::make_shared<own::CommHandle>(nullptr);
+    static_cast<void>(library->init(*root, kolo::size(), id, kolo::rank()));
+    while (library->state(*root) == own::State::in_progress) std::this_thread::yield();
+    library->split(*comm, *root);
+    while (library->state(*root) == own::State::in_progress ||
+           std::atomic_ref(*comm).load() == nullptr)
+      std::this_thread::yield();
+    return {"kolo", [this, library, comm, root, await_ready](std::int64_t bytes) {
               library->group_start();
               library->all_reduce(memory_, memory_, bytes / 4, kolo::DType::f32, own::RedOp::sum,
                                   *comm, stream_);
