@@ -45,9 +45,9 @@ class [[nodiscard]] CudaStreamScope {
 
 /// Prepares operations for their capture into a CUDA graph. While an object lives, the allreduces,
 /// broadcasts and reducescatters of GPU tensors of all threads take the same path as captured ones.
-/// An operation can be captured once NCCL has executed one of its name on this path. So run the
-/// step within a GraphWarmUp at least once, on all ranks, before you capture it. All ranks capture
-/// the same operations.
+/// An operation can be captured once NCCL has executed one with the same name and tensors on this
+/// path. So run the step within a GraphWarmUp at least once, on all ranks, before you capture it.
+/// All ranks capture the same operations.
 ///
 /// A captured operation belongs to its graph: each replay executes it again, without Kolo's
 /// knowledge and without the host. So all ranks replay the graph, in the same order relative to

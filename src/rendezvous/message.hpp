@@ -149,7 +149,7 @@ struct FailureReport {
 struct Standing {
   GenerationNumber generation = 0;   // its latest one; 0: none yet
   GenerationNumber age = 0;          // its first one
-  std::vector<ProcessId> members{};  // of the latest one, by rank
+  std::vector<ProcessId> members{};  // by rank, in the latest one
   bool completed = false;            // as the message of this name says
 
   friend bool operator==(const Standing&, const Standing&) = default;

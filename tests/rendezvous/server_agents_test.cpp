@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server tells a launcher about the agents and the slots that the job lacks.
+// The server tells a launcher which agents there are, and how many slots the job lacks.
 #include <gmock/gmock.h>
 
 #include <csignal>

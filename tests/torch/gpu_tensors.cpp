@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LibTorch asks of GPUs, answered by doubles.
+// Answers to what LibTorch asks of GPUs, by doubles.
 #include "gpu_tensors.hpp"
 
 #include <torch/library.h>

@@ -68,8 +68,8 @@ struct Record {
     std::uint64_t submitted = 0;  // number of submissions in this round
   };
   std::map<NameKey, Name> names{};
-  std::map<Key, Operation> operations{};  // operations of which the record still has events
-  std::vector<Key> order{};               // in the order of submission
+  std::map<Key, Operation> operations{};           // operations with events in the record
+  std::vector<Key> order{};                        // in the order of submission
   std::map<std::int64_t, std::int64_t> started{};  // when batches began, in nanoseconds
   std::vector<Note> notes{};
 

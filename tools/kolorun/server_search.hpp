@@ -47,7 +47,7 @@ enum class StandbyState : std::uint8_t {
   rules,   // it has taken over the job
 };
 
-/// What the standby at this address says. Takes less than a second if nobody answers there.
+/// Asks the standby at this address. Takes less than a second if nobody answers there.
 [[nodiscard]] StandbyState ask_standby(const transport::Endpoint& standby,
                                        const rendezvous::Hello& hello,
                                        const rendezvous::Secret& secret);

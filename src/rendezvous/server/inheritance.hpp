@@ -12,7 +12,7 @@
 
 namespace kolo::internal::rendezvous {
 
-/// What the standby knows of the job once it has taken over.
+/// The standby's knowledge of the job once it has taken over.
 struct Inheritance {
   struct Host {
     Link link;
@@ -28,8 +28,8 @@ struct Inheritance {
   std::vector<Host> hosts{};
   std::vector<Adopted> processes{};  // those that hosts have and that have said where they stand
   std::vector<std::pair<Link, Message>> messages{};  // that came meanwhile
-  GenerationNumber generation = 0;                   // the newest one of which a process knows
-  std::vector<ProcessId> members{};                  // of it, by rank
+  GenerationNumber generation = 0;                   // the newest one that a process knows
+  std::vector<ProcessId> members{};                  // by rank, in that one
 };
 
 /// Fills the parts of a new server. Members without a host or a connection are in the table, but

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "backend/backend.hpp"
-#include "backend/gpu/nccl/communicator.hpp"
 #include "backend/gpu/nccl/library.hpp"
+#include "backend/gpu/nccl/worker.hpp"
 #include "backend/gpu/runtime/completion.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/runtime.hpp"

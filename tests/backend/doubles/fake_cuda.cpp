@@ -160,46 +160,6 @@ void FakeCuda::synchronize(gpu::StreamHandle stream) {
   pass("cudaStreamSynchronize");
 }
 
-bool FakeCuda::captures() const {
-  return std::ranges::any_of(streams_, [](const auto& s) { return s.second.graph != nullptr; });
-}
-
-void FakeCuda::pass_captures(const char* call) {
-  const std::lock_guard lock(mutex_);
-  if (captures() && modes_[std::this_thread::get_id()] != gpu::CaptureMode::relaxed)
-    complain(fmt::format("{} invalidates a capture", call));
-}
-
-void FakeCuda::begin_capture(gpu::StreamHandle stream, gpu::CaptureMode mode) {
-  const std::lock_guard lock(mutex_);
-  streams_.at(id_of(stream)).graph = std::make_shared<FakeGraph>(id_of(stream), mode);
-}
-
-bool FakeCuda::captures_globally() const {
-  const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(streams_, [](const auto& s) {
-    return s.second.graph != nullptr && s.second.graph->mode() == gpu::CaptureMode::global;
-  });
-}
-
-std::shared_ptr<const FakeGraph> FakeCuda::end_capture(gpu::StreamHandle handle) {
-  const std::lock_guard lock(mutex_);
-  const std::shared_ptr<FakeGraph> graph = streams_.at(id_of(handle)).graph;
-  if (graph == nullptr || graph->origin() != id_of(handle)) {
-    complain("a capture ends that this stream has not begun");
-    return nullptr;
-  }
-  if (!graph->end()) complain("a capture ends with work for which its stream does not wait");
-  for (auto& [id, stream] : streams_)
-    if (stream.graph == graph) stream.graph = nullptr;
-  return graph;
-}
-
-void FakeCuda::launch_graph(const FakeGraph& graph, gpu::StreamHandle stream) {
-  const std::lock_guard lock(mutex_);
-  enqueue(stream, graph.replay(random_()));
-}
-
 gpu::StreamHandle FakeCuda::per_thread_stream() {
   return reinterpret_cast<gpu::StreamHandle>(std::uintptr_t{2});
 }
@@ -218,18 +178,6 @@ std::uint64_t FakeCuda::stream_id(gpu::StreamHandle stream) {
   pass("cudaStreamGetId");
   const std::lock_guard lock(mutex_);
   return id_of(stream);
-}
-
-bool FakeCuda::is_capturing(gpu::StreamHandle handle) {
-  pass("cudaStreamIsCapturing");
-  const std::lock_guard lock(mutex_);
-  const Stream* const stream = find_stream(handle, "cudaStreamIsCapturing");
-  return stream != nullptr && (stream->graph != nullptr || (handle == nullptr && captures()));
-}
-
-gpu::CaptureMode FakeCuda::exchange_capture_mode(gpu::CaptureMode mode) noexcept {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(modes_[std::this_thread::get_id()], mode);
 }
 
 void FakeCuda::enqueue(gpu::StreamHandle handle, Work work) {
@@ -357,12 +305,6 @@ void FakeCuda::record(gpu::EventHandle handle, gpu::StreamHandle stream) {
   }
   event->reached = std::make_shared<bool>(false);
   enqueue(stream, [reached = event->reached] { return *reached = true; });
-}
-
-void FakeCuda::require_uncaptured(const Event& event, const char* call) {
-  if (event.graph == nullptr) return;
-  complain(fmt::format("{} with an event that was recorded in a capture", call));
-  throw BackendError(fmt::format("{} failed: the event was recorded in a capture", call));
 }
 
 /// A stream that waits for an event of a capture becomes a part of it.

@@ -14,7 +14,7 @@
 
 namespace kolo::internal::backend {
 
-/// Keeps the order that streams and events required, and no more: a replay does the work in a
+/// Keeps only the order that streams and events required: a replay does the work in a
 /// random order that they allow. Guarded by the mutex of its FakeCuda while it is captured, then
 /// unchanged.
 class FakeGraph {

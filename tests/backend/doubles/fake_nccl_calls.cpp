@@ -53,7 +53,7 @@ nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
   Comm& comm = find(handle, "ncclGroupEnd");
   // All of a group together: none waits for another to be done.
   std::vector<bool> done(works.size(), false);
-  // What a graph records is not under way.
+  // Work that a graph records is not under way.
   const bool captured = comm.blocks && cuda_->is_capturing(comm.stream);
   const std::shared_ptr<int> left = captured ? std::make_shared<int>(0) : comm.under_way;
   ++*left;

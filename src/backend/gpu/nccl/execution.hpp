@@ -50,8 +50,8 @@ struct LaunchContext {
   std::vector<Communicator*> to_retire;  // communicators to retire before the launch
 };
 
-/// What a batch launches on the stream. The driver constructs and prepares it; then the launching
-/// thread has it.
+/// The work that a batch launches on the stream. The driver constructs and prepares it, and then
+/// leaves it to the launching thread.
 class Collective {
  public:
   Collective(const LaunchContext& context, Batch batch);

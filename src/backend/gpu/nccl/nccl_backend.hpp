@@ -91,8 +91,8 @@ class NcclBackend : public Backend {
         : communicator(std::forward<Arguments>(arguments)...) {}
 
     Communicator communicator;
-    /// Of the same ranks: graphs are replayed at any time, and NCCL wants the calls of a
-    /// communicator in one order on all ranks.
+    /// A communicator of the same ranks: graphs are replayed at any time, and NCCL wants the calls
+    /// of a communicator in one order on all ranks.
     std::optional<Communicator> for_graphs{};
     bool has_batches = false;  // all ranks create it, so others can be derived from it
     /// The ranks of the process set, if the communicator lacks some of them; empty if it has served
