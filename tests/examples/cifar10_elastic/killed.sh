@@ -52,6 +52,8 @@ before=$saved
 job=$!
 meets 1 "^loaded the checkpoint of step $before\$"
 meets 1 '^2 ranks train from epoch [0-9]+, image [0-9]+$'
+# Before a rank's first stop_requested(), which follows its first step, SIGTERM ends the rank.
+meets 1 '^epoch [0-9]+/1000: train loss [0-9.]+, '
 stops
 ((saved > before)) || exit 1
 echo "three ranks were lost and replaced"
