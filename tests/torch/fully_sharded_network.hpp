@@ -5,6 +5,7 @@
 #include "support.hpp"
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -81,6 +82,13 @@ template <typename Model>
 Tensor loss_of(Model& model, int step) {
   return model->forward(data_of(step)).square().mean();
 }
+
+/// One step of either kind of training.
+inline constexpr auto usual = [](auto& model, auto& /*gradients*/, auto& optimizer, int step) {
+  optimizer.zero_grad();
+  loss_of(model, step).backward();
+  optimizer.step();
+};
 
 /// Names and bits of all tensors.
 inline void expect_same_state(const StateDict& actual, const StateDict& expected) {

@@ -7,12 +7,6 @@ namespace {
 
 using FullyShardedTest = TorchTest;
 
-constexpr auto usual = [](auto& model, auto& /*gradients*/, auto& optimizer, int step) {
-  optimizer.zero_grad();
-  loss_of(model, step).backward();
-  optimizer.step();
-};
-
 TEST_F(FullyShardedTest, TrainsAsTheReplicatedModel) {
   const auto check = [](auto kind, const auto& options) {
     using Base = typename decltype(kind)::type;

@@ -211,10 +211,10 @@ void FullySharded::State::leave(ShardedUnit& unit, bool threw) {
 }
 
 // A call of torch::autograd::grad() is no pass: it makes no gradients of parameters.
-void FullySharded::State::enter_backward(ShardedUnit& unit, std::int64_t version) {
+void FullySharded::State::enter_backward(ShardedUnit& unit, std::size_t stamp) {
   if (!BackwardCall::is_running()) return schedule.gather(unit.index());
   begin_pass();
-  schedule.enter_backward(unit.index(), version);
+  schedule.enter_backward(unit.index(), stamp);
 }
 
 void FullySharded::State::gradients_complete(ShardedUnit& unit) {
@@ -222,15 +222,10 @@ void FullySharded::State::gradients_complete(ShardedUnit& unit) {
   schedule.gradients_complete(unit.index());
 }
 
-void FullySharded::State::fail_pass() noexcept {
-  schedule.fail_pass();
-  for (const auto& unit : units) unit->drop_gradients();
-}
-
 void FullySharded::State::fail_unbegun_pass(const GraphNodes& reached) noexcept {
   const bool is_reached =
       std::ranges::any_of(units, [&](const auto& unit) { return reached.contains(unit->node()); });
-  if (is_reached) fail_pass();
+  if (is_reached) schedule.fail_pass();
 }
 
 FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions& options) {
@@ -245,6 +240,8 @@ FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions
       prefix + "construction", "FullySharded: ", [&] { state_->divide(); }, set);
   require_agreement(prefix + "agreement", "FullySharded: the model or the options", state_->items(),
                     set);
+  state_->shards = std::make_shared<ShardGroup>(ShardGroup{set, prefix});
+  add_shard_group(state_->shards, parameters());
   BackwardCall::watch(state_);
 }
 

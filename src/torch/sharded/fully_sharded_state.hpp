@@ -12,6 +12,7 @@
 
 #include "kolo/torch/fully_sharded.hpp"
 #include "torch/optimizer/backward_call.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 #include "torch/sharded/sharded_unit.hpp"
 #include "training/agreement.hpp"
 #include "training/sharded/unit_schedule.hpp"
@@ -35,13 +36,13 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
 
   void enter(internal::ShardedUnit& unit, bool recording) override;
   void leave(internal::ShardedUnit& unit, bool threw) override;
-  void enter_backward(internal::ShardedUnit& unit, std::int64_t version) override;
+  void enter_backward(internal::ShardedUnit& unit, std::size_t stamp) override;
   void gradients_complete(internal::ShardedUnit& unit) override;
 
   void before_backward() override {}
   internal::PassReducer* check_pass() override { return nullptr; }
   void end_pass() override { schedule.end_pass(); }
-  void fail_pass() noexcept override;
+  void fail_pass() noexcept override { schedule.fail_pass(); }
   void fail_unbegun_pass(const internal::GraphNodes& reached) noexcept override;
 
   /// Makes this call of backward() end the pass.
@@ -58,6 +59,7 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   std::vector<Place> places{};  // in the order of the model
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);
   internal::UnitSchedule schedule;
+  std::shared_ptr<const internal::ShardGroup> shards{};
   std::weak_ptr<State> self{};
 };
 

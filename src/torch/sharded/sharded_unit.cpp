@@ -8,11 +8,15 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <c10/util/hash.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -60,7 +64,7 @@ class ShardedUnit::Node final : public autograd::Node {
 };
 
 UnitUse::UnitUse(const std::shared_ptr<ShardedUnit>& unit)
-    : unit_(unit), listener_(unit->listener()), version_(unit->version()) {
+    : unit_(unit), listener_(unit->listener()), stamp_(unit->stamp()) {
   if (!listener_)
     throw InvalidArgument(
         "FullySharded: the module's parameters are in shards, and no FullySharded gathers them. "
@@ -79,10 +83,10 @@ void UnitUse::end() {
 
 void UnitUse::add_result(const Tensor& tensor) {
   if (!tensor.requires_grad() || !at::GradMode::is_enabled()) return;
-  tensor.register_hook([unit = std::weak_ptr(unit_), version = version_](const at::TensorBase&) {
+  tensor.register_hook([unit = std::weak_ptr(unit_), stamp = stamp_](const at::TensorBase&) {
     const std::shared_ptr<ShardedUnit> alive = unit.lock();
     const std::shared_ptr<UnitListener> listener = alive ? alive->listener() : nullptr;
-    if (listener) listener->enter_backward(*alive, version);
+    if (listener) listener->enter_backward(*alive, stamp);
   });
 }
 
@@ -111,9 +115,12 @@ ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
                               "buffer",
                           name);
   if (!whole.is_non_overlapping_and_dense())
-    throw InvalidArgument("FullySharded: '" + name + "': " + internal::describe(whole) +
-                              " is not dense in memory; make it contiguous",
-                          name);
+    throw InvalidArgument(
+        "FullySharded: '" + name + "': " + internal::describe(whole) +
+            " is not dense in memory; make it contiguous. Or it is shared with another "
+            "unit, and ConstructSharded has divided it there: construct the model "
+            "without it",
+        name);
   if (!whole.is_leaf())
     throw InvalidArgument("FullySharded: '" + name +
                               "' is no leaf of the autograd graph: another "
@@ -156,7 +163,8 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
   trained_ = 0;
   bytes_ = 0;
   node_ = Node::make(weak_from_this());
-  const c10::Device device = entries_.front().whole.device();
+  const c10::Device device =
+      entries_.empty() ? c10::Device(c10::kCPU) : entries_.front().whole.device();
   storage_ = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetAllocator(device.type()),
                           /*resizable=*/false);
   for (Entry& entry : entries_) {
@@ -256,6 +264,23 @@ std::int64_t ShardedUnit::version() const {
   return sum;
 }
 
+// SGD of LibTorch's writes to shards by data(), which changes no version. So the stamp also has
+// some elements of each, if they can be read without a wait.
+std::size_t ShardedUnit::stamp() const {
+  constexpr std::int64_t samples = 8;
+  std::size_t stamp = c10::get_hash(version());
+  for (const Entry& entry : entries_) {
+    if (!entry.shard.is_cpu()) continue;
+    const auto* const bytes = static_cast<const char*>(entry.shard.data_ptr());
+    const auto size = static_cast<std::size_t>(entry.shard.element_size());
+    const std::int64_t stride = std::max<std::int64_t>(entry.shard.numel() / samples, 1);
+    for (std::int64_t i = 0; i < entry.shard.numel(); i += stride)
+      stamp = c10::hash_combine(
+          stamp, std::hash<std::string_view>()({bytes + static_cast<std::size_t>(i) * size, size}));
+  }
+  return stamp;
+}
+
 // ---- Gradients
 
 /// The whole gradients of one reduction, in the dtype of the shards.
@@ -336,13 +361,6 @@ void ShardedUnit::add_gradients(std::vector<Tensor>&& gradients) {
   }
 }
 
-void ShardedUnit::drop_gradients() {
-  for (Entry& entry : entries_) {
-    entry.gradient.reset();
-    entry.is_used = false;
-  }
-}
-
 std::unique_ptr<UnitGradients> ShardedUnit::take_gradients() {
   return std::make_unique<Gradients>(*this);
 }
@@ -361,6 +379,14 @@ void ShardedUnit::end_pass(const std::vector<std::int32_t>& used) {
     const bool is_used = *next++ != 0;
     if (std::exchange(entry.has_new_gradient, false) && !is_used)
       entry.shard.mutable_grad().reset();
+  }
+}
+
+void ShardedUnit::fail_pass() noexcept {
+  for (Entry& entry : entries_) {
+    entry.gradient.reset();
+    entry.is_used = false;
+    if (std::exchange(entry.has_new_gradient, false)) entry.shard.mutable_grad().reset();
   }
 }
 

@@ -29,7 +29,7 @@ class UnitListener {
   virtual void enter(ShardedUnit& unit, bool recording) = 0;
   /// Does not throw if `threw`.
   virtual void leave(ShardedUnit& unit, bool threw) = 0;
-  virtual void enter_backward(ShardedUnit& unit, std::int64_t version) = 0;
+  virtual void enter_backward(ShardedUnit& unit, std::size_t stamp) = 0;
   virtual void gradients_complete(ShardedUnit& unit) = 0;
 };
 
@@ -94,8 +94,6 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
 
   /// Adds gradients from autograd, one for each trained parameter, undefined where there is none.
   void add_gradients(std::vector<::torch::Tensor>&& gradients);
-  /// Drops gradients that were not reduced.
-  void drop_gradients();
 
   void allocate() override;
   void free() noexcept override;
@@ -104,9 +102,11 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] std::vector<std::int64_t> elements() const override;
   void gathered() noexcept override { wire_.clear(); }
   [[nodiscard]] std::int64_t version() const override;
+  [[nodiscard]] std::size_t stamp() const override;
   std::unique_ptr<UnitGradients> take_gradients() override;
   std::vector<std::int32_t> take_used() override;
   void end_pass(const std::vector<std::int32_t>& used) override;
+  void fail_pass() noexcept override;
 
  private:
   class Gradients;
@@ -157,7 +157,7 @@ class UnitUse {
  private:
   std::shared_ptr<ShardedUnit> unit_;
   std::shared_ptr<UnitListener> listener_;
-  std::int64_t version_;
+  std::size_t stamp_;
   bool has_ended_ = false;
 };
 

@@ -2,6 +2,7 @@
 // The memory of a unit of a fully sharded model, which a framework provides.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -43,8 +44,11 @@ class UnitMemory {
   [[nodiscard]] virtual std::vector<std::int64_t> elements() const = 0;
   /// The whole parameters are there.
   virtual void gathered() noexcept = 0;
-  /// Differs from its earlier values if the program has changed a shard in between.
+  /// Counts changes of shards. It changes on all ranks or on none.
   [[nodiscard]] virtual std::int64_t version() const = 0;
+  /// Differs from its earlier values if the program has changed this rank's shards in between, even
+  /// in a way that `version` does not count.
+  [[nodiscard]] virtual std::size_t stamp() const = 0;
 
   /// Takes the gradients that this rank has for the unit and has not reduced yet: those that
   /// passes without reduction have left, or zeros.
@@ -55,6 +59,9 @@ class UnitMemory {
   /// The pass has ended. `used` says which of the trained parameters any rank has used; the others
   /// keep the gradients that they had before it, or none.
   virtual void end_pass(const std::vector<std::int32_t>& used) = 0;
+  /// The pass has failed. Drops gradients that are not reduced, and those that the shards did not
+  /// have before the pass.
+  virtual void fail_pass() noexcept = 0;
 };
 
 }  // namespace kolo::internal

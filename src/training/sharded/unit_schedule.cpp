@@ -10,18 +10,10 @@
 #include <span>
 #include <utility>
 
-#include "base/dtype.hpp"
 #include "kolo/error.hpp"
 #include "kolo/optimizer.hpp"
 
 namespace kolo::internal {
-
-/// A gather of one unit. The session writes to the whole parameters until `done`.
-struct UnitSchedule::Gather {
-  std::vector<std::int64_t> elements{};  // of each whole parameter
-  std::vector<std::byte> elsewhere{};    // used if a rank has joined and sends no shards
-  Future<std::vector<std::vector<std::int64_t>>> done{};
-};
 
 UnitSchedule::UnitSchedule(std::string prefix, UnitScheduleOptions options)
     : prefix_(std::move(prefix)), options_(std::move(options)) {}
@@ -29,101 +21,42 @@ UnitSchedule::UnitSchedule(std::string prefix, UnitScheduleOptions options)
 UnitSchedule::~UnitSchedule() { reset(); }
 
 void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemory& memory) {
-  units_.push_back({.name = name, .shape = shape, .memory = &memory, .position = units_.size()});
+  units_.push_back({.name = name,
+                    .shape = shape,
+                    .memory = &memory,
+                    .whole = WholeUnit(memory, options_.process_set),
+                    .position = units_.size()});
   order_.push_back(units_.size() - 1);
 }
 
 // ---- Memory
 
 void UnitSchedule::start_gather(Unit& unit) {
-  const std::int64_t now = unit.memory->version();
-  if (unit.gather && unit.version == now) return;
-  if (unit.gather) finish_gather(unit);
-  if (unit.is_gathered && unit.version == now) return;
-  if (!unit.is_allocated) unit.memory->allocate();
-  unit.is_allocated = true;
-  unit.is_gathered = false;
-  unit.version = now;
-  auto gather = std::make_unique<Gather>();
-  gather->elements = unit.memory->elements();
-  if (gather->elements.empty()) {
-    unit.is_gathered = true;
-    return;
-  }
-  const std::vector<ConstTensorView> shards = unit.memory->shards();
-  const std::vector<void*> places = unit.memory->places();
-  std::vector<Allocator> allocators;
-  for (std::size_t i = 0; i < places.size(); ++i)
-    allocators.emplace_back([place = places[i], expected = gather->elements[i],
-                             bytes = size_of(shards[i].dtype()),
-                             elsewhere = &gather->elsewhere](std::span<const std::int64_t> rows) {
-      const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-      if (all == expected) return place;
-      elsewhere->resize(std::max(elsewhere->size(), static_cast<std::size_t>(all) * bytes));
-      return static_cast<void*>(elsewhere->data());
-    });
-  gather->done = grouped_allgather_async(shards, allocators,
-                                         {.name = operation(unit, in_pass_ ? ".again" : ".gather"),
-                                          .process_set = options_.process_set});
-  unit.gather = std::move(gather);
-  ++counters_.gathers;
-}
-
-void UnitSchedule::finish_gather(Unit& unit) {
-  if (!unit.gather) return;
-  if (!unit.gather->done.ready()) ++counters_.late_gathers;
-  const std::unique_ptr<Gather> gather = std::move(unit.gather);
-  const std::vector<std::vector<std::int64_t>> rows = gather->done.get();
-  unit.memory->gathered();
-  std::vector<int> joined;
-  const std::vector<int> members = options_.process_set.ranks();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    for (std::size_t rank = 0; rank < rows[i].size(); ++rank)
-      if (rows[i][rank] != reducescatter_rows(gather->elements[i], static_cast<int>(rank),
-                                              static_cast<int>(members.size())))
-        joined.push_back(members[rank]);
-  std::ranges::sort(joined);
-  const auto same = std::ranges::unique(joined);
-  joined.erase(same.begin(), same.end());
-  if (joined.empty()) {
-    unit.is_gathered = true;
-    return;
-  }
-  throw Mismatch(fmt::format("FullySharded: every rank has a shard of each parameter, but these "
-                             "have called join(): {}. A rank without data calls take_part() "
-                             "instead",
-                             fmt::join(joined, ", ")),
-                 unit.name, joined);
+  if (unit.whole.start(prefix_ + unit.name + (in_pass_ ? ".again" : ".gather")))
+    ++counters_.gathers;
 }
 
 void UnitSchedule::make_whole(Unit& unit) {
   start_gather(unit);
-  finish_gather(unit);
-}
-
-// A pending gather still writes to the memory, so its end comes first.
-void UnitSchedule::free(Unit& unit) noexcept {
-  unit.gather.reset();
-  if (unit.is_allocated) unit.memory->free();
-  unit.is_allocated = false;
-  unit.is_gathered = false;
+  if (unit.whole.finish()) ++counters_.late_gathers;
 }
 
 void UnitSchedule::free_all() noexcept {
   if (holders_ > 0) return;
   for (Unit& unit : units_)
-    if (unit.running == 0) free(unit);
+    if (unit.running == 0) unit.whole.free();
 }
 
 void UnitSchedule::gather(std::size_t unit) { make_whole(units_.at(unit)); }
 
 void UnitSchedule::release(std::size_t unit) noexcept {
-  if (holders_ == 0 && !in_pass_ && forwards_ == 0 && units_[unit].running == 0) free(units_[unit]);
+  if (holders_ == 0 && !in_pass_ && forwards_ == 0 && units_[unit].running == 0)
+    units_[unit].whole.free();
 }
 
 void UnitSchedule::gather_all() {
   for (Unit& unit : units_) start_gather(unit);
-  for (Unit& unit : units_) finish_gather(unit);
+  for (Unit& unit : units_) make_whole(unit);
   ++holders_;
 }
 
@@ -134,7 +67,7 @@ void UnitSchedule::release_all() noexcept {
 
 void UnitSchedule::reset() noexcept {
   for (Unit& unit : units_) {
-    free(unit);
+    unit.whole.free();
     unit.running = 0;
   }
   leave_pass();
@@ -187,14 +120,14 @@ void UnitSchedule::leave(std::size_t index, bool threw) {
     }
     end_forward();
   }
-  if (unit.running == 0 && holders_ == 0 && !stays_for_backward(unit)) free(unit);
+  if (unit.running == 0 && holders_ == 0 && !stays_for_backward(unit)) unit.whole.free();
 }
 
 void UnitSchedule::begin_forward(bool recording) {
   if (is_broken_) fail_broken_forward();
-  // A step has changed the shards. An optimizer that writes to their memory by itself may not have
-  // changed their versions.
-  if (forwards_ == 0) free_all();
+  // A step may have changed the shards without a new version, so nothing stays from an earlier
+  // forward. Its backward gathers again.
+  free_all();
   in_forward_ = true;
   recording_ = recording;
   next_ = 0;
@@ -240,7 +173,7 @@ void UnitSchedule::agree_on_order() {
 void UnitSchedule::pass_over(Unit& unit) {
   make_whole(unit);
   if (is_order_agreed_) gather_ahead();
-  if (unit.running == 0 && holders_ == 0 && !stays_for_backward(unit)) free(unit);
+  if (unit.running == 0 && holders_ == 0 && !stays_for_backward(unit)) unit.whole.free();
 }
 
 void UnitSchedule::pass_over_until(std::size_t position) {
@@ -269,10 +202,10 @@ void UnitSchedule::begin_pass() {
   reducing_ = reduces_next_;
 }
 
-void UnitSchedule::enter_backward(std::size_t index, std::int64_t version) {
+void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp) {
   begin_pass();
   Unit& unit = units_.at(index);
-  if (unit.memory->version() != version)
+  if (unit.memory->stamp() != stamp)
     throw Error(fmt::format("FullySharded: the parameters of '{}' were changed between forward and "
                             "backward. Step after backward",
                             unit.name),
@@ -293,7 +226,7 @@ void UnitSchedule::gradients_complete(std::size_t index) {
   } else {
     unit.is_reduced = true;
     if (!unit.shape.contains_units && !unit.shape.has_frozen && unit.running == 0 && holders_ == 0)
-      free(unit);
+      unit.whole.free();
   }
 }
 
@@ -328,12 +261,12 @@ void UnitSchedule::reduce(std::size_t index, const char* round) {
   Reduction reduction{.unit = index, .gradients = unit.memory->take_gradients(), .future = {}};
   // A node that needs a frozen parameter may still run; all others lead to the gradients.
   if (!unit.shape.contains_units && !unit.shape.has_frozen && unit.running == 0 && holders_ == 0)
-    free(unit);
+    unit.whole.free();
   if (unit.shape.trained == 0) return;
   land_reductions(/*of_containers=*/false);  // so one reduction is in flight at a time
   const std::vector<ConstTensorView> whole = reduction.gradients->whole();
   const std::vector<TensorView> shards = reduction.gradients->shards();
-  const ReducescatterOptions options{.name = operation(unit, round),
+  const ReducescatterOptions options{.name = prefix_ + unit.name + round,
                                      .op = options_.op,
                                      .compression = options_.compression,
                                      .process_set = options_.process_set};
@@ -353,16 +286,17 @@ void UnitSchedule::land_reductions(bool of_containers) {
     Reduction landed = std::move(*next);
     next = pending_.erase(next);
     landed.future.get();
-    landed.gradients->accumulate();
+    if (!failed_) landed.gradients->accumulate();
   }
 }
 
-void UnitSchedule::end_pass() { finish_pass(/*failed=*/false); }
+void UnitSchedule::end_pass() { finish_pass(); }
 
 void UnitSchedule::fail_pass() noexcept {
   begin_pass();
+  failed_ = true;
   FirstError ignored;
-  ignored.attempt([this] { finish_pass(/*failed=*/true); });
+  ignored.attempt([this] { finish_pass(); });
 }
 
 void UnitSchedule::take_part() {
@@ -380,7 +314,7 @@ void UnitSchedule::take_part() {
   end_pass();
 }
 
-void UnitSchedule::finish_pass(bool failed) {
+void UnitSchedule::finish_pass() {
   FirstError error;
   std::vector<std::int32_t> summary;
   error.attempt([&] {
@@ -389,18 +323,20 @@ void UnitSchedule::finish_pass(bool failed) {
       if (!units_[i].is_reduced && is_order_agreed_) gradients_complete(i);
   });
   error.attempt([&] { land_reductions(/*of_containers=*/true); });
-  error.attempt([&] { summary = summarize(failed); });
+  error.attempt([&] { summary = summarize(); });
   error.attempt([&] {
     if (summary.empty()) return;
-    if (summary.front() != 0) refuse_failed(failed);
+    if (summary.front() != 0) refuse_failed();
     if (reducing_) reduce_late(summary);
   });
+  if (error)
+    for (const Unit& unit : units_) unit.memory->fail_pass();
   leave_pass();
   error.rethrow();
 }
 
-std::vector<std::int32_t> UnitSchedule::summarize(bool failed) {
-  std::vector<std::int32_t> summary{failed ? 1 : 0};
+std::vector<std::int32_t> UnitSchedule::summarize() {
+  std::vector<std::int32_t> summary{failed_ ? 1 : 0};
   for (const Unit& unit : units_) summary.push_back(unit.is_late ? 1 : 0);
   for (const Unit& unit : units_) {
     const std::vector<std::int32_t> used =
@@ -426,8 +362,8 @@ void UnitSchedule::reduce_late(const std::vector<std::int32_t>& summary) {
   }
 }
 
-void UnitSchedule::refuse_failed(bool failed) {
-  const std::vector<std::int32_t> own{failed ? 1 : 0};
+void UnitSchedule::refuse_failed() {
+  const std::vector<std::int32_t> own{failed_ ? 1 : 0};
   const Gathered<std::int32_t> all =
       allgather(own, {.name = prefix_ + "failures", .process_set = options_.process_set});
   std::vector<int> ranks;
@@ -443,6 +379,7 @@ void UnitSchedule::leave_pass() noexcept {
   pending_.clear();
   if (in_pass_) ++passes_;
   in_pass_ = false;
+  failed_ = false;
   forwards_ = 0;
   for (Unit& unit : units_) unit.is_used = unit.is_reached = unit.is_reduced = unit.is_late = false;
   free_all();

@@ -15,6 +15,7 @@
 #include "kolo/types.hpp"
 #include "training/first_error.hpp"
 #include "training/sharded/unit_memory.hpp"
+#include "training/sharded/whole_unit.hpp"
 
 namespace kolo::internal {
 
@@ -71,8 +72,8 @@ class UnitSchedule {
   KOLO_EXPORT void leave(std::size_t unit, bool threw);
 
   /// Backward comes to the results of the unit, which were computed when its memory had this
-  /// `version`. Throws Error if the parameters have changed since. Begins a pass.
-  KOLO_EXPORT void enter_backward(std::size_t unit, std::int64_t version);
+  /// `stamp`. Throws Error if the parameters have changed since. Begins a pass.
+  KOLO_EXPORT void enter_backward(std::size_t unit, std::size_t stamp);
   /// The gradients of the unit are complete, and `UnitMemory::take_gradients` has them. Begins a
   /// pass.
   KOLO_EXPORT void gradients_complete(std::size_t unit);
@@ -109,16 +110,15 @@ class UnitSchedule {
   [[nodiscard]] const Counters& counters() const { return counters_; }
 
  private:
-  struct Gather;
   struct Unit {
     std::string name;
     UnitShape shape;
     UnitMemory* memory;
-    std::size_t position;              // in `order_`
-    int running = 0;                   // forwards of this unit that have begun and not ended
-    bool is_allocated = false;         // the whole parameters have memory
-    std::int64_t version = 0;          // of the shards that were gathered last
-    std::unique_ptr<Gather> gather{};  // pending
+    WholeUnit whole;
+    std::size_t position;       // in `order_`
+    int running = 0;            // forwards of this unit that have begun and not ended
+    bool is_allocated = false;  // the whole parameters have memory
+    std::int64_t version = 0;   // of the shards that were gathered last
     bool is_gathered = false;
     bool is_used = false;  // in a forward of this rank since the last pass
     // In this pass:
@@ -146,20 +146,15 @@ class UnitSchedule {
   void gather_ahead_in_backward(std::size_t position);
   void reduce(std::size_t unit, const char* round);
   void land_reductions(bool of_containers);
-  void finish_pass(bool failed);
-  [[nodiscard]] std::vector<std::int32_t> summarize(bool failed);
+  void finish_pass();
+  [[nodiscard]] std::vector<std::int32_t> summarize();
   void reduce_late(const std::vector<std::int32_t>& summary);
-  [[noreturn]] void refuse_failed(bool failed);
+  [[noreturn]] void refuse_failed();
   void leave_pass() noexcept;
 
   void start_gather(Unit& unit);
-  void finish_gather(Unit& unit);
   void make_whole(Unit& unit);
-  void free(Unit& unit) noexcept;
   void free_all() noexcept;
-  [[nodiscard]] std::string operation(const Unit& unit, const char* what) const {
-    return prefix_ + unit.name + what;
-  }
 
   std::string prefix_;
   UnitScheduleOptions options_;
@@ -178,6 +173,7 @@ class UnitSchedule {
   bool reduces_next_ = true;
   bool in_pass_ = false;
   bool reducing_ = false;
+  bool failed_ = false;      // forward or backward has thrown on this rank
   std::int64_t passes_ = 0;  // that have ended
   std::deque<Reduction> pending_{};
   Counters counters_{};
