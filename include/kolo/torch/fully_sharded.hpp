@@ -251,14 +251,34 @@ class FullySharded {
   KOLO_EXPORT Whole gather() const;
 
   /// The whole parameters and the buffers, as `kolo::state(model)` gives them for a model that is
-  /// not sharded. Empty except on `root`, a world rank; without one, every rank gets it. Gathers
-  /// one unit at a time. Buffers are those of the rank. Collective.
+  /// not sharded. Empty except on `root`, a world rank, which needs memory for two copies of it;
+  /// without `root`, every rank gets it. Gathers one tensor at a time. Buffers are those of the
+  /// rank. Collective.
   [[nodiscard]] KOLO_EXPORT StateDict full_state(int root) const;
   [[nodiscard]] KOLO_EXPORT StateDict full_state() const;
   /// Loads this rank's shards, and the buffers, from the state of a whole model. Reads only what
   /// this rank needs. Not collective. Throws InvalidArgument, with nothing changed, unless names
   /// and shapes are those of the model.
   KOLO_EXPORT void load_full_state(const StateView& state);
+
+  /// As above for the state of an optimizer of `parameters()`: SGD, Adam, AdamW, RMSprop or
+  /// Adagrad. It is that of a DistributedOptimizer or ShardedOptimizer of the same parameters in
+  /// the same order, and either can load it.
+  [[nodiscard]] KOLO_EXPORT StateDict full_state(const ::torch::optim::Optimizer& optimizer,
+                                                 int root) const;
+  KOLO_EXPORT void load_full_state(const StateView& state,
+                                   ::torch::optim::Optimizer& optimizer) const;
+
+  /// This rank's shards of the parameters, not copied, for `CheckpointExtras::per_rank`. Buffers
+  /// are not part of it. For an optimizer of them use `kolo::state_view(optimizer)`.
+  [[nodiscard]] KOLO_EXPORT StateView state_view() const;
+  /// Loads what any number of ranks have saved so: pass `found->per_rank_parts("model")`, and for
+  /// an optimizer `found->per_rank_parts("optimizer")`. Reads only what this rank needs. If shards
+  /// are missing, damaged or of other parameters on one rank, all ranks throw an Error that names
+  /// the rank. Collective.
+  KOLO_EXPORT void load_sharded_state(const std::vector<StateView>& shards);
+  KOLO_EXPORT void load_sharded_state(const std::vector<StateView>& shards,
+                                      ::torch::optim::Optimizer& optimizer) const;
 
   /// Counts since construction, on this rank.
   struct Counters {

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
+#include "torch/checkpoint/shard_collector.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/sharded/fully_sharded_state.hpp"
 #include "torch/tensor_view.hpp"
@@ -33,20 +35,33 @@ constexpr int all_ranks_get_it = -1;
   throw InvalidArgument("FullySharded::load_full_state: the state " + why);
 }
 
-// Collective.
-::torch::Tensor gather_whole(const ShardedUnit& unit, std::size_t index,
+void require_shards(const ::torch::optim::Optimizer& optimizer, const ShardGroup& group) {
+  for (const ParameterShard* shard :
+       shards_by_number(optimizer, [&](const auto& tensor) { return group.of_shard(tensor); }))
+    if (shard == nullptr)
+      throw InvalidArgument(
+          "FullySharded: the optimizer has a parameter that is not one of parameters()");
+}
+
+std::vector<const ParameterShard*> pointers(const std::vector<ParameterShard>& shards) {
+  std::vector<const ParameterShard*> all;
+  for (const ParameterShard& shard : shards) all.push_back(&shard);
+  return all;
+}
+
+// Collective. `value` is this rank's elements of a tensor that is laid out like the parameter.
+::torch::Tensor gather_whole(const ::torch::Tensor& value, const ParameterShard& shard,
                              const std::string& operation, const ProcessSet& set) {
-  const ::torch::Tensor shard = unit.shard(index).detach();
-  const auto options = shard.options().requires_grad(false);
-  const ::torch::Tensor whole = at::empty({unit.elements()[index]}, options);
+  const auto options = value.options().requires_grad(false);
+  const ::torch::Tensor whole = at::empty({shard.elements}, options);
   ::torch::Tensor elsewhere;
   ShardGather gather(set);
-  gather.add(view_of(shard), view_of(whole), [&] {
+  gather.add(view_of(value.detach()), view_of(whole), [&] {
     elsewhere = at::empty_like(whole);
     return elsewhere.data_ptr();
   });
   gather.run(operation);
-  return unit.shaped(index, whole);
+  return whole.as_strided(shard.lengths, shard.strides);
 }
 
 // Reads elements of a tensor in row-major order.
@@ -86,11 +101,11 @@ StateDict FullySharded::full_state(int root) const {
   const bool gets_it = root == all_ranks_get_it || rank() == root;
   const at::NoGradGuard no_grad;
   NamedParameters tensors;
-  for (const State::Place& place : state_->places) {
-    const ::torch::Tensor whole =
-        gather_whole(*state_->units[place.unit], place.index, state_->prefix + "state", set);
+  for (std::size_t i = 0; i < state_->places.size(); ++i) {
+    const ParameterShard& shard = state_->group->shards[i];
+    const ::torch::Tensor whole = gather_whole(shard.shard, shard, state_->prefix + "state", set);
     if (!gets_it) continue;
-    for (const std::string& name : place.names) tensors.emplace_back(name, whole);
+    for (const std::string& name : state_->places[i].names) tensors.emplace_back(name, whole);
   }
   if (!gets_it) return {};
   for (const auto& buffer : state_->model.named_buffers())
@@ -132,6 +147,67 @@ void FullySharded::load_full_state(const StateView& state) {
     ::torch::Tensor shard = unit.shard(place->index);
     shard.copy_(read_shard(*source, unit, place->index, place->names.front()));
   }
+}
+
+StateDict FullySharded::full_state(const ::torch::optim::Optimizer& optimizer, int root) const {
+  const ProcessSet& set = state_->options.process_set;
+  require_root("full_state", root, set);
+  if (const std::string why = obstacle_to_saving(optimizer); !why.empty())
+    throw InvalidArgument("full_state: the optimizer's state cannot be saved: " + why);
+  require_shards(optimizer, *state_->group);
+  const bool gets_it = rank() == root;
+  const at::NoGradGuard no_grad;
+  const auto whole_of = [&](const ::torch::Tensor& tensor, const ::torch::Tensor& value) {
+    const ParameterShard& shard = *state_->group->of_shard(tensor);
+    const ::torch::Tensor whole = gather_whole(value, shard, state_->prefix + "state", set);
+    return gets_it ? whole : ::torch::Tensor();
+  };
+  const std::optional<StateView> saved = save_optimizer(optimizer, whole_of);
+  return gets_it ? saved.value().copy() : StateDict();
+}
+
+void FullySharded::load_full_state(const StateView& state,
+                                   ::torch::optim::Optimizer& optimizer) const {
+  require_shards(optimizer, *state_->group);
+  load_optimizer(state, optimizer,
+                 [this](const auto& tensor) { return state_->group->of_shard(tensor); });
+}
+
+StateView FullySharded::state_view() const {
+  NamedParameters shards;
+  for (const auto& [name, shard] : named_parameters()) shards.emplace_back(name, shard.detach());
+  StateView view = kolo::state_view(shards);
+  view.metadata[shard_place_entry] = shard_place_text(state_->group->position);
+  view.metadata[shard_parameters_entry] = describe(pointers(state_->group->shards));
+  return view;
+}
+
+void FullySharded::load_sharded_state(const std::vector<StateView>& shards) {
+  const auto read = [&] {
+    std::vector<std::string> names;
+    for (const State::Place& place : state_->places) names.push_back(place.names.front());
+    const std::string place = shard_place_text(state_->group->position);
+    NamedParameters into;
+    for (const auto& [name, shard] : named_parameters()) into.emplace_back(name, shard.detach());
+    load_state(into, collect_model_shards(shards, pointers(state_->group->shards), names, place));
+  };
+  share_failure(state_->prefix + "load", "FullySharded::load_sharded_state: ", read,
+                state_->options.process_set);
+}
+
+void FullySharded::load_sharded_state(const std::vector<StateView>& shards,
+                                      ::torch::optim::Optimizer& optimizer) const {
+  const auto read = [&] {
+    require_shards(optimizer, *state_->group);
+    const auto find = [&](const ::torch::Tensor& tensor) {
+      return state_->group->of_shard(tensor);
+    };
+    load_optimizer(collect_optimizer_shards(shards, shards_by_number(optimizer, find),
+                                            shard_place_text(state_->group->position)),
+                   optimizer);
+  };
+  share_failure(state_->prefix + "load", "FullySharded::load_sharded_state: ", read,
+                state_->options.process_set);
 }
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 
 #include "torch/optimizer/shard_groups.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
@@ -21,11 +22,11 @@ class ShardGroups {
     return groups;
   }
 
-  void add(const std::shared_ptr<const ShardGroup>& group,
-           const std::vector<::torch::Tensor>& shards) {
+  void add(const std::shared_ptr<const ShardGroup>& group) {
     const std::lock_guard lock(mutex_);
     std::erase_if(by_shard_, [](const auto& entry) { return entry.second.expired(); });
-    for (const ::torch::Tensor& shard : shards) by_shard_[shard.unsafeGetTensorImpl()] = group;
+    for (const ParameterShard& shard : group->shards)
+      by_shard_[shard.shard.unsafeGetTensorImpl()] = group;
   }
 
   [[nodiscard]] std::shared_ptr<const ShardGroup> find(const ::torch::Tensor& tensor) {
@@ -47,9 +48,14 @@ bool ShardGroup::all_ranks(bool condition) const {
   return all != 0;
 }
 
-void add_shard_group(const std::shared_ptr<const ShardGroup>& group,
-                     const std::vector<::torch::Tensor>& shards) {
-  ShardGroups::instance().add(group, shards);
+const ParameterShard* ShardGroup::of_shard(const ::torch::Tensor& tensor) const {
+  const auto found = std::ranges::find_if(
+      shards, [&](const ParameterShard& shard) { return shard.shard.is_same(tensor); });
+  return found == shards.end() ? nullptr : &*found;
+}
+
+void add_shard_group(const std::shared_ptr<const ShardGroup>& group) {
+  ShardGroups::instance().add(group);
 }
 
 std::shared_ptr<const ShardGroup> shard_group_of(const ParameterGroups& groups) {

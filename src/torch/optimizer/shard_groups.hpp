@@ -10,21 +10,28 @@
 
 #include "kolo/process_set.hpp"
 #include "torch/optimizer/parameter_names.hpp"
+#include "torch/optimizer/parameter_shards.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 
-/// The ranks that hold the shards of a model, in leaves that any optimizer may have.
+/// The shards of a model, in leaves that any optimizer may have, and the ranks that hold them.
 struct ShardGroup {
   ProcessSet set;
   std::string operation;  // begins the names of operations
+  ShardPosition position{};
+  /// Each has the whole parameter's dtype, shape and strides, on LibTorch's meta device.
+  std::vector<ParameterShard> shards{};
+
+  /// Null for a tensor that is not a shard.
+  [[nodiscard]] const ParameterShard* of_shard(const ::torch::Tensor& tensor) const;
 
   /// Collective. Whether `condition` is true on all ranks.
   [[nodiscard]] bool all_ranks(bool condition) const;
 };
 
 /// Makes `shard_group_of` find the group by its shards, as long as the group lives.
-void add_shard_group(const std::shared_ptr<const ShardGroup>& group,
-                     const std::vector<::torch::Tensor>& shards);
+void add_shard_group(const std::shared_ptr<const ShardGroup>& group);
 
 /// The group whose shards an optimizer has; null if it has none. Throws InvalidArgument if the
 /// optimizer also has other parameters: its norm and its overflows would be wrong.

@@ -192,6 +192,17 @@ std::vector<Item> FullySharded::State::items() const {
   return items;
 }
 
+void FullySharded::State::make_group() {
+  auto made =
+      std::make_shared<ShardGroup>(ShardGroup{.set = options.process_set,
+                                              .operation = prefix,
+                                              .position = ShardPosition::in(options.process_set)});
+  for (const Place& place : places)
+    made->shards.push_back(units[place.unit]->description(place.index));
+  group = std::move(made);
+  add_shard_group(group);
+}
+
 // ---- Forward and backward
 
 void FullySharded::State::begin_pass() {
@@ -240,8 +251,7 @@ FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions
       prefix + "construction", "FullySharded: ", [&] { state_->divide(); }, set);
   require_agreement(prefix + "agreement", "FullySharded: the model or the options", state_->items(),
                     set);
-  state_->shards = std::make_shared<ShardGroup>(ShardGroup{set, prefix});
-  add_shard_group(state_->shards, parameters());
+  state_->make_group();
   BackwardCall::watch(state_);
 }
 

@@ -34,6 +34,9 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   /// The parameters and options that must be equal on all ranks.
   [[nodiscard]] std::vector<internal::Item> items() const;
 
+  /// Makes the functions that take any optimizer know its shards.
+  void make_group();
+
   void enter(internal::ShardedUnit& unit, bool recording) override;
   void leave(internal::ShardedUnit& unit, bool threw) override;
   void enter_backward(internal::ShardedUnit& unit, std::size_t stamp) override;
@@ -59,7 +62,7 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   std::vector<Place> places{};  // in the order of the model
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);
   internal::UnitSchedule schedule;
-  std::shared_ptr<const internal::ShardGroup> shards{};
+  std::shared_ptr<const internal::ShardGroup> group{};  // its shards are in the order of `places`
   std::weak_ptr<State> self{};
 };
 

@@ -21,7 +21,6 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "torch/optimizer/parameter_shards.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::internal {
@@ -203,11 +202,21 @@ bool ShardedUnit::is_row_major(std::size_t i) const {
   return true;
 }
 
-std::string ShardedUnit::describe(std::size_t i) const {
+ParameterShard ShardedUnit::description(std::size_t i) const {
   const Entry& entry = entries_[i];
-  const auto options = entry.shard.options().requires_grad(false);
-  return internal::describe(at::empty({1}, options).expand(entry.sizes)) +
-         (entry.trains ? "" : ", frozen");
+  return {.whole = at::empty_strided(
+              entry.sizes, entry.strides,
+              entry.shard.options().requires_grad(false).device(c10::DeviceType::Meta)),
+          .shard = entry.shard,
+          .elements = entry.elements,
+          .begin = position_.begin(entry.elements),
+          .size = position_.size(entry.elements),
+          .lengths = entry.sizes,
+          .strides = entry.strides};
+}
+
+std::string ShardedUnit::describe(std::size_t i) const {
+  return internal::describe(description(i).whole) + (entries_[i].trains ? "" : ", frozen");
 }
 
 // ---- Memory

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kolo/torch/fully_sharded.hpp"
+#include "torch/optimizer/parameter_shards.hpp"
 #include "training/optimizer/shard_gather.hpp"
 #include "training/sharded/unit_memory.hpp"
 
@@ -87,6 +88,8 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   /// The whole parameter's shape, in the dtype of the shards, with the memory of `elements`.
   [[nodiscard]] ::torch::Tensor shaped(std::size_t i, const ::torch::Tensor& elements) const;
   [[nodiscard]] bool is_row_major(std::size_t i) const;
+  /// The shard with its whole parameter, which is on LibTorch's meta device.
+  [[nodiscard]] ParameterShard description(std::size_t i) const;
   [[nodiscard]] std::string describe(std::size_t i) const;
   [[nodiscard]] std::size_t trained() const { return trained_; }
   [[nodiscard]] bool has_frozen() const { return trained_ != entries_.size(); }
