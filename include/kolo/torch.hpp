@@ -14,6 +14,7 @@
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/sampler.hpp"
+#include "kolo/torch/sharded_module.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

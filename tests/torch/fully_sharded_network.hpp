@@ -90,6 +90,18 @@ inline constexpr auto usual = [](auto& model, auto& /*gradients*/, auto& optimiz
   optimizer.step();
 };
 
+/// Does nothing in forward and throws in backward.
+struct Throw : ::torch::autograd::Function<Throw> {
+  static Tensor forward(::torch::autograd::AutogradContext* /*context*/, const Tensor& input) {
+    return input.clone();
+  }
+  static ::torch::autograd::variable_list backward(
+      ::torch::autograd::AutogradContext* /*context*/,
+      const ::torch::autograd::variable_list& /*gradients*/) {
+    throw std::runtime_error("this backward fails");
+  }
+};
+
 /// Names and bits of all tensors.
 inline void expect_same_state(const StateDict& actual, const StateDict& expected) {
   ASSERT_EQ(actual.tensors.size(), expected.tensors.size());

@@ -9,12 +9,12 @@ namespace {
 
 using FullyShardedObstacles = TorchTest;
 
-const auto adam = optim::AdamWOptions(0.01);
+const auto adam_options = optim::AdamWOptions(0.01);
 
 template <typename Step>
 void expect_same_training(const Step& step, int steps = 4, const FullyShardedOptions& how = {}) {
-  expect_same_state(train_sharded<optim::AdamW>(adam, step, steps, how),
-                    train_replicated<optim::AdamW>(adam, step, steps));
+  expect_same_state(train_sharded<optim::AdamW>(adam_options, step, steps, how),
+                    train_replicated<optim::AdamW>(adam_options, step, steps));
 }
 
 TEST_F(FullyShardedObstacles, RanksMaySkipUnits) {
@@ -77,9 +77,9 @@ TEST_F(FullyShardedObstacles, AForwardThatThrowsFailsThePassEverywhere) {
   for (const int failing_step : {0, 2}) {
     auto model = make_net<ShardedNet>();
     FullySharded sharded(model);
-    optim::AdamW optimizer(sharded.parameters(), adam);
+    optim::AdamW optimizer(sharded.parameters(), adam_options);
     auto expected = make_net<Net>();
-    DistributedOptimizer plain(optim::AdamW(expected->parameters(), adam),
+    DistributedOptimizer plain(optim::AdamW(expected->parameters(), adam_options),
                                expected->named_parameters());
     for (int step = 0; step < 4; ++step) {
       if (step == failing_step && size() > 1) {
@@ -99,24 +99,13 @@ TEST_F(FullyShardedObstacles, AForwardThatThrowsFailsThePassEverywhere) {
   }
 }
 
-struct Throw : ::torch::autograd::Function<Throw> {
-  static Tensor forward(::torch::autograd::AutogradContext* /*context*/, const Tensor& input) {
-    return input.clone();
-  }
-  static ::torch::autograd::variable_list backward(
-      ::torch::autograd::AutogradContext* /*context*/,
-      const ::torch::autograd::variable_list& /*gradients*/) {
-    throw std::runtime_error("this backward fails");
-  }
-};
-
 // Backward throws before it comes to a unit, between units, and after the last.
 TEST_F(FullyShardedObstacles, ABackwardThatThrowsFailsThePassEverywhere) {
   auto model = make_net<ShardedNet>();
   FullySharded sharded(model);
-  optim::AdamW optimizer(sharded.parameters(), adam);
+  optim::AdamW optimizer(sharded.parameters(), adam_options);
   auto expected = make_net<Net>();
-  DistributedOptimizer plain(optim::AdamW(expected->parameters(), adam),
+  DistributedOptimizer plain(optim::AdamW(expected->parameters(), adam_options),
                              expected->named_parameters());
   for (int place = 0; place < 3; ++place) {
     if (size() > 1) {
@@ -251,10 +240,10 @@ TEST_F(FullyShardedObstacles, FrozenParametersStay) {
   auto model = make_net<ShardedNet>();
   freeze(model);
   FullySharded sharded(model);
-  optim::AdamW optimizer(sharded.parameters(), adam);
+  optim::AdamW optimizer(sharded.parameters(), adam_options);
   auto expected = make_net<Net>();
   freeze(expected);
-  DistributedOptimizer plain(optim::AdamW(expected->parameters(), adam),
+  DistributedOptimizer plain(optim::AdamW(expected->parameters(), adam_options),
                              expected->named_parameters());
   for (int step = 0; step < 3; ++step) {
     usual(model, sharded, optimizer, step);
@@ -292,12 +281,13 @@ TEST_F(FullyShardedObstacles, ASharedParameterBelongsToTheUnitAroundItsUses) {
   Sharded<nn::ModuleHolder<TiedNetImpl<Sharded<Tied>>>> model;
   FullySharded sharded(model);
   EXPECT_EQ(sharded.parameters().size(), 2);
-  optim::AdamW optimizer(sharded.parameters(), adam);
+  optim::AdamW optimizer(sharded.parameters(), adam_options);
   ::torch::manual_seed(5);
   nn::ModuleHolder<TiedNetImpl<Tied>> expected;
   NamedParameters names{{"weight", expected->first->weight}, {"last", expected->last}};
   DistributedOptimizer plain(
-      optim::AdamW(std::vector<Tensor>{expected->first->weight, expected->last}, adam), names);
+      optim::AdamW(std::vector<Tensor>{expected->first->weight, expected->last}, adam_options),
+      names);
   for (int step = 0; step < 3; ++step) {
     usual(model, sharded, optimizer, step);
     usual(expected, plain, plain, step);
@@ -312,7 +302,7 @@ TEST_F(FullyShardedObstacles, ASharedParameterBelongsToTheUnitAroundItsUses) {
 TEST_F(FullyShardedObstacles, ComputesInAnotherDtype) {
   auto model = make_net<ShardedNet>();
   FullySharded sharded(model, {.compute = ::torch::kBFloat16});
-  optim::AdamW optimizer(sharded.parameters(), adam);
+  optim::AdamW optimizer(sharded.parameters(), adam_options);
   std::vector<double> losses;
   for (int step = 0; step < 30; ++step) {
     optimizer.zero_grad();

@@ -7,17 +7,11 @@
 #include <ATen/core/ivalue.h>
 
 #include <torch/nn/module.h>
-#include <torch/nn/pimpl.h>
+#include <torch/optim/optimizer.h>
 
-#include <concepts>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "kolo/export.hpp"
@@ -25,135 +19,10 @@
 #include "kolo/state_dict.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "kolo/torch/sharded_module.hpp"
 #include "kolo/types.hpp"
 
 namespace kolo {
-namespace internal {
-class ShardedUnit;
-class UnitUse;
-}  // namespace internal
-
-namespace detail {
-
-/// The part of a `Sharded` module that FullySharded finds and uses. Without a FullySharded, and
-/// outside of `ConstructSharded`, it does nothing.
-class KOLO_EXPORT ShardedModule {
- public:
-  virtual ~ShardedModule();
-
-  /// A call of the module's forward: gathers its parameters, and frees them at the end.
-  class KOLO_EXPORT Call {
-   public:
-    explicit Call(const ShardedModule& module);
-    ~Call();
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
-    /// Makes backward gather the parameters before it comes to the operations of this call.
-    void add_result(const ::torch::Tensor& tensor);
-    /// To be called unless forward throws. Throws the errors of the gathers.
-    void end();
-
-   private:
-    std::unique_ptr<internal::UnitUse> use_;  // null if the module is no unit
-  };
-
- protected:
-  ShardedModule() noexcept;
-  ShardedModule(const ShardedModule&) noexcept;
-  ShardedModule& operator=(const ShardedModule&) noexcept;
-  /// Called once the module is constructed.
-  void constructed(::torch::nn::Module& module);
-
- private:
-  friend class internal::ShardedUnit;
-  std::shared_ptr<internal::ShardedUnit> unit_;
-};
-
-}  // namespace detail
-
-/// Calls `use(tensor)` with each tensor in the result of a unit's forward. Overload it, in the
-/// namespace of your type, for other results than tensors and the standard containers of them.
-template <typename F>
-void for_each_tensor(const ::torch::Tensor& tensor, const F& use) {
-  if (tensor.defined()) use(tensor);
-}
-template <typename T, typename F>
-void for_each_tensor(const std::vector<T>& values, const F& use) {
-  for (const T& value : values) for_each_tensor(value, use);
-}
-template <typename T, typename F>
-void for_each_tensor(const std::optional<T>& value, const F& use) {
-  if (value) for_each_tensor(*value, use);
-}
-template <typename A, typename B, typename F>
-void for_each_tensor(const std::pair<A, B>& values, const F& use) {
-  for_each_tensor(values.first, use);
-  for_each_tensor(values.second, use);
-}
-template <typename... T, typename F>
-void for_each_tensor(const std::tuple<T...>& values, const F& use) {
-  std::apply([&](const T&... value) { (for_each_tensor(value, use), ...); }, values);
-}
-template <typename Key, typename T, typename F>
-void for_each_tensor(const std::map<Key, T>& values, const F& use) {
-  for (const auto& [key, value] : values) for_each_tensor(value, use);
-}
-
-namespace detail {
-
-template <typename Impl, typename Forward = decltype(&Impl::forward)>
-class ShardedImpl;
-
-/// An `Impl` whose forward is that of a unit.
-template <typename Impl, typename Owner, typename Result, typename... Arguments>
-class ShardedImpl<Impl, Result (Owner::*)(Arguments...)> : public Impl, public ShardedModule {
- public:
-  template <typename... Args>
-    requires std::constructible_from<Impl, Args...>
-  explicit ShardedImpl(Args&&... args) : Impl(std::forward<Args>(args)...) { constructed(*this); }
-
-  Result forward(Arguments... arguments) {
-    Call call(*this);
-    Result result = Impl::forward(std::forward<Arguments>(arguments)...);
-    for_each_tensor(result, [&](const ::torch::Tensor& tensor) { call.add_result(tensor); });
-    call.end();
-    return result;
-  }
-};
-
-}  // namespace detail
-
-/// A module that is a unit of a FullySharded model: write `Sharded<Block>` instead of `Block`,
-/// where `Block` is a holder made by `TORCH_MODULE`. It takes the arguments of `Block`, derives
-/// from `BlockImpl`, and has the same members and names of parameters. `forward` must be one
-/// function, neither a template, overloaded nor const. Default arguments of it are lost.
-template <typename Holder>
-class Sharded
-    : public ::torch::nn::ModuleHolder<detail::ShardedImpl<typename Holder::ContainedType>> {
- public:
-  using ::torch::nn::ModuleHolder<
-      detail::ShardedImpl<typename Holder::ContainedType>>::ModuleHolder;
-};
-
-/// A guard. While it lives, each `Sharded` module that this thread constructs keeps only this
-/// rank's shards of its parameters, as soon as its constructor ends:
-///
-///     kolo::Sharded<GPT> model = [] {
-///       const kolo::ConstructSharded guard;
-///       return kolo::Sharded<GPT>(width);
-///     }();
-///
-/// So no rank ever holds the whole model: at most its shards and one unit. Seed the generator
-/// equally on all ranks, so that the shards are those of one model. Reading a parameter afterwards
-/// gives NaN, until a FullySharded takes the model. Needs a session. Not nestable.
-class [[nodiscard]] ConstructSharded {
- public:
-  /// `set` must be the process set of the FullySharded that takes the model.
-  KOLO_EXPORT explicit ConstructSharded(const ProcessSet& set = {});
-  KOLO_EXPORT ~ConstructSharded();
-  ConstructSharded(const ConstructSharded&) = delete;
-  ConstructSharded& operator=(const ConstructSharded&) = delete;
-};
 
 /// Options of FullySharded, which must be equal on all ranks of the set.
 struct FullyShardedOptions {
@@ -196,11 +65,16 @@ struct FullyShardedOptions {
 /// bit. `kolo::clip_grad_norm` and GradScaler take such an optimizer as any other.
 ///
 /// All ranks of the set must call the model's forward equally often, and backward too. They may use
-/// different units, except for units used twice: a rank passes over what others use. A rank without
-/// data calls `take_part`. If forward or backward throws on one rank, the others' backward throws
-/// BackwardFailed once that rank calls forward again or `take_part`; call `zero_grad` then. `join`
-/// makes the calls of others throw Mismatch. A step between forward and backward makes backward
-/// throw.
+/// different units, if each runs forward once for a backward and has used all units once, in the
+/// same order: a rank passes over what others use. A rank without data calls `take_part`. If
+/// forward or backward throws on one rank, the others' backward throws BackwardFailed once that
+/// rank calls forward again or `take_part`; call `zero_grad` then. `join` makes the calls of others
+/// throw Mismatch. A step between forward and backward makes backward throw Error, except with
+/// LibTorch's SGD on GPUs, where it goes unnoticed.
+///
+/// What leaves a unit other than as a result of its forward, such as a loss in a member, must not
+/// be part of the graph. Several units in one call of `checkpointed` need ranks that use the same
+/// units.
 ///
 /// Frozen parameters must be frozen before construction; units that have some are freed at the end
 /// of backward. The module must not be converted or moved later.
@@ -229,12 +103,26 @@ class FullySharded {
   /// for the gradients of the whole model. The next pass outside reduces them.
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 
-  /// Takes part in a forward and backward of the other ranks, with zeros. If forward has thrown on
-  /// this rank, or has run without backward, completes that one. Throws the errors of backward.
-  KOLO_EXPORT void take_part();
+  /// Removes the gradients of the shards, and those of passes in `no_sync` that were not reduced,
+  /// which an optimizer's `zero_grad` does not know.
+  KOLO_EXPORT void zero_grad();
 
-  /// A guard. While it lives, all parameters are whole, for evaluation by each rank for itself, or
-  /// to look at them. Changes to them are lost.
+  /// Takes part in a forward and backward of the other ranks, with zeros: the call of a rank
+  /// without data. If forward has thrown on this rank, completes that one instead, and all ranks
+  /// get BackwardFailed.
+  KOLO_EXPORT void take_part();
+  /// The same for a rank that has run forward and makes no backward.
+  KOLO_EXPORT void take_part_in_backward();
+
+  /// Call it after a new session has begun. If this rank now has other shards, because its number
+  /// or that of the ranks has changed, they are NaN: load the state of the model and then of its
+  /// optimizers, which must also be done if a rank is new. Collective in the world; throws
+  /// InvalidArgument for a process set, which has ended with its session.
+  KOLO_EXPORT void rejoin();
+
+  /// A guard. While it lives, all parameters are whole, for evaluation by each rank for itself
+  /// without gradients, or to look at them. Changes to them are lost. Forward with gradients throws
+  /// InvalidArgument.
   class [[nodiscard]] Whole {
    public:
     KOLO_EXPORT ~Whole();

@@ -65,11 +65,9 @@ std::vector<const ParameterShard*> pointers(const std::vector<ParameterShard>& s
 }
 
 // Reads elements of a tensor in row-major order.
-::torch::Tensor read(const TensorSource& source, std::int64_t begin, std::int64_t count,
-                     const std::string& name) {
-  const auto dtype = torch_dtype(source.dtype);
-  if (!dtype) refuse("has a tensor '" + name + "' of a dtype that LibTorch lacks");
-  ::torch::Tensor elements = at::empty({count}, at::TensorOptions().dtype(*dtype));
+::torch::Tensor read(const TensorSource& source, std::int64_t begin, std::int64_t count) {
+  ::torch::Tensor elements =
+      at::empty({count}, at::TensorOptions().dtype(torch_dtype(source.dtype).value()));
   const auto bytes = static_cast<std::size_t>(elements.element_size());
   if (count > 0)
     source.read(static_cast<std::size_t>(begin) * bytes,
@@ -78,14 +76,13 @@ std::vector<const ParameterShard*> pointers(const std::vector<ParameterShard>& s
 }
 
 // This rank's elements, which are in the order of the parameter's memory.
-::torch::Tensor read_shard(const TensorSource& source, const ShardedUnit& unit, std::size_t index,
-                           const std::string& name) {
+::torch::Tensor read_shard(const TensorSource& source, const ShardedUnit& unit, std::size_t index) {
   const std::int64_t all = unit.elements()[index];
   const std::int64_t begin = unit.position().begin(all);
   const std::int64_t size = unit.position().size(all);
   const ::torch::Tensor& whole = unit.whole(index);
-  if (unit.is_row_major(index)) return read(source, begin, size, name);
-  const ::torch::Tensor row_major = read(source, 0, all, name).view(whole.sizes());
+  if (unit.is_row_major(index)) return read(source, begin, size);
+  const ::torch::Tensor row_major = read(source, 0, all).view(whole.sizes());
   ::torch::Tensor ordered = unit.shaped(index, at::empty({all}, row_major.options()));
   ordered.copy_(row_major);
   return elements_in_memory(ordered).narrow(0, begin, size);
@@ -105,7 +102,8 @@ StateDict FullySharded::full_state(int root) const {
     const ParameterShard& shard = state_->group->shards[i];
     const ::torch::Tensor whole = gather_whole(shard.shard, shard, state_->prefix + "state", set);
     if (!gets_it) continue;
-    for (const std::string& name : state_->places[i].names) tensors.emplace_back(name, whole);
+    const ::torch::Tensor on_host = whole.cpu();
+    for (const std::string& name : state_->places[i].names) tensors.emplace_back(name, on_host);
   }
   if (!gets_it) return {};
   for (const auto& buffer : state_->model.named_buffers())
@@ -126,6 +124,7 @@ void FullySharded::load_full_state(const StateView& state) {
     if (!std::ranges::equal(sizes, source.shape.lengths()))
       refuse("has '" + *name + "' in another shape than " +
              state_->units[place.unit]->describe(place.index));
+    if (!torch_dtype(source.dtype)) refuse("has '" + *name + "' of a dtype that LibTorch lacks");
     parameters.emplace_back(&place, &source);
     known.insert(place.names.begin(), place.names.end());
   }
@@ -145,7 +144,7 @@ void FullySharded::load_full_state(const StateView& state) {
   for (const auto& [place, source] : parameters) {
     const ShardedUnit& unit = *state_->units[place->unit];
     ::torch::Tensor shard = unit.shard(place->index);
-    shard.copy_(read_shard(*source, unit, place->index, place->names.front()));
+    shard.copy_(read_shard(*source, unit, place->index));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kolo/torch/fully_sharded.hpp"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "kolo/error.hpp"
 #include "torch/sharded/fully_sharded_state.hpp"
 #include "torch/sharded/model_units.hpp"
+#include "torch/sharded/unit_use.hpp"
 #include "training/agreement.hpp"
 #include "training/optimizer/optimizer_setup.hpp"
 
@@ -94,8 +96,9 @@ void require_valid(const FullyShardedOptions& options) {
   if (options.units_ahead < 0)
     throw InvalidArgument("FullySharded: units_ahead is " + std::to_string(options.units_ahead) +
                           ", but must not be negative");
-  if (options.compute && !c10::isFloatingType(*options.compute))
-    throw InvalidArgument("FullySharded: compute must be a floating-point dtype");
+  constexpr std::array computing{at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+  if (options.compute && std::ranges::find(computing, *options.compute) == computing.end())
+    throw InvalidArgument("FullySharded: compute must be f64, f32, bf16 or f16");
 }
 
 // Gradients that were computed in a half type lose nothing in it on the wire. The sums are made in
@@ -150,7 +153,7 @@ void FullySharded::State::divide() {
   const ModelUnits found = units_of(model);
   for (const ModelUnit& unit : found.units) {
     units.push_back(unit_for(*unit.module, position));
-    unit_names.push_back(unit.name.empty() ? "model" : unit.name);
+    unit_names.push_back(unit.name.empty() ? "(model)" : unit.name);
   }
   std::vector<std::size_t> listed(found.units.size());
   for (const ModelParameter& parameter : found.parameters) {
@@ -169,6 +172,7 @@ void FullySharded::State::divide() {
       throw InvalidArgument("FullySharded: a parameter of '" + unit_names[i] +
                             "' was replaced, or shared with another unit, after it was divided. "
                             "Share parameters without ConstructSharded");
+    require_short(unit_names[i], "FullySharded");
     units[i]->connect(self, i, options.compute);
     schedule.add(unit_names[i],
                  {.contains_units = found.units[i].contains_units,
@@ -212,39 +216,79 @@ void FullySharded::State::begin_pass() {
   schedule.begin_pass();
 }
 
+// Forward within backward computes activations again. LibTorch's threads submit for the thread that
+// has called backward().
 void FullySharded::State::enter(ShardedUnit& unit, bool recording) {
-  if (BackwardCall::is_running()) begin_pass();  // forward is computed again
+  const std::lock_guard lock(mutex);
+  const bool is_again = BackwardCall::is_running();
+  const detail::SubmitsFor thread(is_again && !BackwardCall::current().is_callers_thread());
+  if (is_again) begin_pass();
   schedule.enter(unit.index(), recording);
+  if (unit.index() == UnitSchedule::root && !is_again) schedule.set_reducing(*guards == 0);
 }
 
 void FullySharded::State::leave(ShardedUnit& unit, bool threw) {
+  const std::lock_guard lock(mutex);
   schedule.leave(unit.index(), threw);
 }
 
+void FullySharded::State::note_recorded(ShardedUnit& unit) {
+  const std::lock_guard lock(mutex);
+  schedule.note_recorded(unit.index());
+}
+
 // A call of torch::autograd::grad() is no pass: it makes no gradients of parameters.
-void FullySharded::State::enter_backward(ShardedUnit& unit, std::size_t stamp) {
-  if (!BackwardCall::is_running()) return schedule.gather(unit.index());
+void FullySharded::State::enter_backward(ShardedUnit& unit, std::size_t stamp, bool is_first) {
+  const std::lock_guard lock(mutex);
+  if (!BackwardCall::is_running()) {
+    schedule.require_unchanged(unit.index(), stamp);
+    return schedule.gather(unit.index());
+  }
+  const detail::SubmitsFor thread(!BackwardCall::current().is_callers_thread());
   begin_pass();
-  schedule.enter_backward(unit.index(), stamp);
+  schedule.enter_backward(unit.index(), stamp, is_first);
 }
 
 void FullySharded::State::gradients_complete(ShardedUnit& unit) {
+  const std::lock_guard lock(mutex);
+  const detail::SubmitsFor thread(!BackwardCall::current().is_callers_thread());
   begin_pass();
   schedule.gradients_complete(unit.index());
 }
 
+void FullySharded::State::end_pass() {
+  const std::lock_guard lock(mutex);
+  schedule.end_pass();
+}
+
+void FullySharded::State::fail_pass() noexcept {
+  const std::lock_guard lock(mutex);
+  schedule.fail_pass();
+}
+
 void FullySharded::State::fail_unbegun_pass(const GraphNodes& reached) noexcept {
+  const std::lock_guard lock(mutex);
   const bool is_reached =
       std::ranges::any_of(units, [&](const auto& unit) { return reached.contains(unit->node()); });
-  if (is_reached) schedule.fail_pass();
+  if (!is_reached) return;
+  schedule.set_reducing(*guards == 0);
+  schedule.fail_pass();
 }
+
+namespace {
+
+// Collective. Begins the names of operations.
+std::string agree_on_prefix(const ProcessSet& set) {
+  return "fully_sharded." + std::to_string(agree_on_optimizer_number(set)) + ".";
+}
+
+}  // namespace
 
 FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions& options) {
   require_valid(options);
   const ProcessSet& set = options.process_set;
   (void)require_position(set);
-  const std::string prefix =
-      "fully_sharded." + std::to_string(agree_on_optimizer_number(set)) + ".";
+  const std::string prefix = agree_on_prefix(set);
   state_ = std::make_shared<State>(model, options, prefix);
   state_->self = state_;
   share_failure(
@@ -253,6 +297,17 @@ FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions
                     set);
   state_->make_group();
   BackwardCall::watch(state_);
+}
+
+void FullySharded::rejoin() {
+  const ProcessSet& set = state_->options.process_set;
+  require_world_to_rejoin(set, "FullySharded");
+  state_->prefix = agree_on_prefix(set);
+  state_->schedule.begin_session(state_->prefix);
+  const ShardPosition position = require_position(set);
+  if (position == state_->group->position) return;
+  for (const auto& unit : state_->units) unit->divide_anew(position);
+  state_->make_group();
 }
 
 FullySharded::~FullySharded() {
@@ -274,9 +329,19 @@ NamedParameters FullySharded::named_parameters() const {
 
 NoSync FullySharded::no_sync() const { return NoSync(state_->guards); }
 
+void FullySharded::zero_grad() {
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& unit : state_->units) unit->zero_gradients();
+}
+
 void FullySharded::take_part() {
-  state_->schedule.set_reducing(*state_->guards == 0);
-  state_->schedule.take_part();
+  const std::lock_guard lock(state_->mutex);
+  state_->schedule.take_part(*state_->guards == 0);
+}
+
+void FullySharded::take_part_in_backward() {
+  const std::lock_guard lock(state_->mutex);
+  state_->schedule.take_part_in_backward(*state_->guards == 0);
 }
 
 FullySharded::Counters FullySharded::counters() const {
@@ -289,9 +354,13 @@ struct FullySharded::Whole::State {
 };
 
 FullySharded::Whole::Whole(std::unique_ptr<State> state) : state_(std::move(state)) {}
-FullySharded::Whole::~Whole() { state_->state->schedule.release_all(); }
+FullySharded::Whole::~Whole() {
+  const std::lock_guard lock(state_->state->mutex);
+  state_->state->schedule.release_all();
+}
 
 FullySharded::Whole FullySharded::gather() const {
+  const std::lock_guard lock(state_->mutex);
   state_->schedule.gather_all();
   return Whole(std::make_unique<Whole::State>(Whole::State{state_}));
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,13 +40,14 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
 
   void enter(internal::ShardedUnit& unit, bool recording) override;
   void leave(internal::ShardedUnit& unit, bool threw) override;
-  void enter_backward(internal::ShardedUnit& unit, std::size_t stamp) override;
+  void note_recorded(internal::ShardedUnit& unit) override;
+  void enter_backward(internal::ShardedUnit& unit, std::size_t stamp, bool is_first) override;
   void gradients_complete(internal::ShardedUnit& unit) override;
 
   void before_backward() override {}
   internal::PassReducer* check_pass() override { return nullptr; }
-  void end_pass() override { schedule.end_pass(); }
-  void fail_pass() noexcept override { schedule.fail_pass(); }
+  void end_pass() override;
+  void fail_pass() noexcept override;
   void fail_unbegun_pass(const internal::GraphNodes& reached) noexcept override;
 
   /// Makes this call of backward() end the pass.
@@ -61,6 +63,8 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   std::vector<std::string> unit_names{};
   std::vector<Place> places{};  // in the order of the model
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);
+  /// Guards the schedule: LibTorch's threads for several devices may work on one backward.
+  std::mutex mutex{};
   internal::UnitSchedule schedule;
   std::shared_ptr<const internal::ShardGroup> group{};  // its shards are in the order of `places`
   std::weak_ptr<State> self{};

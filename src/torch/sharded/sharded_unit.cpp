@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/hash.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -21,73 +22,13 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "torch/sharded/unit_node.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::internal {
 
 namespace autograd = ::torch::autograd;
 using ::torch::Tensor;
-
-// ---- The graph
-
-/// Has the highest priority, as the accumulation of a leaf's gradient has: autograd runs it as soon
-/// as the last gradient of the unit has arrived.
-class ShardedUnit::Node final : public autograd::Node {
- public:
-  explicit Node(std::weak_ptr<ShardedUnit> unit)
-      : autograd::Node(UINT64_MAX), unit_(std::move(unit)) {}
-
-  autograd::variable_list apply(autograd::variable_list&& gradients) override {
-    const std::shared_ptr<ShardedUnit> unit = unit_.lock();
-    const std::shared_ptr<UnitListener> listener = unit ? unit->listener() : nullptr;
-    if (listener) {
-      unit->add_gradients(std::move(gradients));
-      listener->gradients_complete(*unit);
-    }
-    return {};
-  }
-  [[nodiscard]] std::string name() const override { return "kolo::ShardedUnit"; }
-
-  /// LibTorch before 2.15 keeps nodes in shared pointers.
-  template <typename Pointer = NodePointer>
-  static Pointer make(const std::weak_ptr<ShardedUnit>& unit) {
-    if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
-      return std::make_shared<Node>(unit);
-    } else {
-      return Pointer(c10::make_intrusive<Node>(unit));
-    }
-  }
-
- private:
-  std::weak_ptr<ShardedUnit> unit_;
-};
-
-UnitUse::UnitUse(const std::shared_ptr<ShardedUnit>& unit)
-    : unit_(unit), listener_(unit->listener()), stamp_(unit->stamp()) {
-  if (!listener_)
-    throw InvalidArgument(
-        "FullySharded: the module's parameters are in shards, and no FullySharded gathers them. "
-        "Construct one, and let it outlive the calls of forward");
-  listener_->enter(*unit_, at::GradMode::is_enabled());
-}
-
-UnitUse::~UnitUse() {
-  if (!has_ended_) listener_->leave(*unit_, /*threw=*/true);
-}
-
-void UnitUse::end() {
-  has_ended_ = true;
-  listener_->leave(*unit_, /*threw=*/false);
-}
-
-void UnitUse::add_result(const Tensor& tensor) {
-  if (!tensor.requires_grad() || !at::GradMode::is_enabled()) return;
-  tensor.register_hook([unit = std::weak_ptr(unit_), stamp = stamp_](const at::TensorBase&) {
-    const std::shared_ptr<ShardedUnit> alive = unit.lock();
-    const std::shared_ptr<UnitListener> listener = alive ? alive->listener() : nullptr;
-    if (listener) listener->enter_backward(*alive, stamp);
-  });
-}
 
 // ---- Parameters
 
@@ -161,9 +102,10 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
   index_ = index;
   trained_ = 0;
   bytes_ = 0;
-  node_ = Node::make(weak_from_this());
+  node_ = make_unit_node(weak_from_this());
   const c10::Device device =
       entries_.empty() ? c10::Device(c10::kCPU) : entries_.front().whole.device();
+  const c10::DeviceGuard guard(device);
   storage_ = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetAllocator(device.type()),
                           /*resizable=*/false);
   for (Entry& entry : entries_) {
@@ -188,6 +130,18 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
     entry.offset = static_cast<std::int64_t>(bytes_);
     const std::size_t size = static_cast<std::size_t>(entry.elements * whole.element_size());
     bytes_ += (size + alignment - 1) / alignment * alignment;
+  }
+}
+
+// The shards keep their identity, so that optimizers of them stay valid.
+void ShardedUnit::divide_anew(ShardPosition position) {
+  const at::NoGradGuard no_grad;
+  position_ = position;
+  for (Entry& entry : entries_) {
+    entry.shard.mutable_grad().reset();
+    entry.shard.set_data(at::full({position.size(entry.elements)},
+                                  std::numeric_limits<double>::quiet_NaN(),
+                                  entry.shard.options().requires_grad(false)));
   }
 }
 
@@ -229,7 +183,14 @@ void ShardedUnit::require_own(const Entry& entry) const {
                         entry.name);
 }
 
+bool ShardedUnit::has_memory_of(const Tensor& tensor) const {
+  return tensor.has_storage() &&
+         tensor.storage().unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl();
+}
+
+// LibTorch's allocators of GPU memory allocate on the current GPU.
 void ShardedUnit::allocate() {
+  const c10::DeviceGuard guard(storage_.device());
   for (const Entry& entry : entries_) require_own(entry);
   c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(c10::GetAllocator(storage.device_type())->allocate(bytes_));
@@ -367,6 +328,14 @@ void ShardedUnit::add_gradients(std::vector<Tensor>&& gradients) {
     entry.gradient = entry.gradient.defined()
                          ? entry.gradient.to(entry.shard.scalar_type()) + gradient
                          : gradient;
+  }
+}
+
+void ShardedUnit::zero_gradients() noexcept {
+  for (Entry& entry : entries_) {
+    entry.gradient.reset();
+    entry.is_used = false;
+    entry.shard.mutable_grad().reset();
   }
 }
 

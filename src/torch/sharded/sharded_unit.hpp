@@ -30,7 +30,10 @@ class UnitListener {
   virtual void enter(ShardedUnit& unit, bool recording) = 0;
   /// Does not throw if `threw`.
   virtual void leave(ShardedUnit& unit, bool threw) = 0;
-  virtual void enter_backward(ShardedUnit& unit, std::size_t stamp) = 0;
+  /// Results of a use have become part of the graph.
+  virtual void note_recorded(ShardedUnit& unit) = 0;
+  /// `is_first`: of the results of one use.
+  virtual void enter_backward(ShardedUnit& unit, std::size_t stamp, bool is_first) = 0;
   virtual void gradients_complete(ShardedUnit& unit) = 0;
 };
 
@@ -45,8 +48,6 @@ class UnitListener {
 /// once the gradients of all uses have arrived, in any number of forwards.
 class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this<ShardedUnit> {
  public:
-  /// The graph's node for the gradients.
-  class Node;
   using NodePointer = decltype(::torch::autograd::Edge::function);
 
   /// A parameter of the module, with the name that messages use.
@@ -77,6 +78,9 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] ShardPosition position() const { return position_; }
 
+  /// Gives this rank other shards, whose elements are NaN until they are loaded.
+  void divide_anew(ShardPosition position);
+
   /// Adds a parameter that several units use, before `connect`.
   void add(Parameter parameter);
 
@@ -94,9 +98,14 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] std::size_t trained() const { return trained_; }
   [[nodiscard]] bool has_frozen() const { return trained_ != entries_.size(); }
   [[nodiscard]] const ::torch::autograd::Node* node() const { return node_.get(); }
+  /// True for a whole parameter, and for a view of one.
+  [[nodiscard]] bool has_memory_of(const ::torch::Tensor& tensor) const;
 
   /// Adds gradients from autograd, one for each trained parameter, undefined where there is none.
   void add_gradients(std::vector<::torch::Tensor>&& gradients);
+
+  /// Zeroes the gradients of shards, and drops those that were not reduced.
+  void zero_gradients() noexcept;
 
   void allocate() override;
   void free() noexcept override;
@@ -144,24 +153,6 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   std::weak_ptr<UnitListener> listener_{};
   std::size_t index_ = 0;
   std::vector<::torch::Tensor> wire_{};  // shards in the dtype of the whole parameters
-};
-
-/// A use of a unit in forward.
-class UnitUse {
- public:
-  explicit UnitUse(const std::shared_ptr<ShardedUnit>& unit);
-  ~UnitUse();
-  UnitUse(const UnitUse&) = delete;
-  UnitUse& operator=(const UnitUse&) = delete;
-  void add_result(const ::torch::Tensor& tensor);
-  /// Ends the use. Without it, the destructor does, since forward has thrown.
-  void end();
-
- private:
-  std::shared_ptr<ShardedUnit> unit_;
-  std::shared_ptr<UnitListener> listener_;
-  std::size_t stamp_;
-  bool has_ended_ = false;
 };
 
 }  // namespace kolo::internal

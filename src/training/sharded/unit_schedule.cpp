@@ -2,16 +2,12 @@
 #include "training/sharded/unit_schedule.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
-#include <span>
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "kolo/optimizer.hpp"
 
 namespace kolo::internal {
 
@@ -21,24 +17,23 @@ UnitSchedule::UnitSchedule(std::string prefix, UnitScheduleOptions options)
 UnitSchedule::~UnitSchedule() { reset(); }
 
 void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemory& memory) {
-  units_.push_back({.name = name,
+  units_.push_back({.index = units_.size(),
+                    .name = name,
                     .shape = shape,
                     .memory = &memory,
-                    .whole = WholeUnit(memory, options_.process_set),
-                    .position = units_.size()});
-  order_.push_back(units_.size() - 1);
+                    .whole = WholeUnit(memory, options_.process_set)});
+  order_.add();
 }
 
 // ---- Memory
 
 void UnitSchedule::start_gather(Unit& unit) {
-  if (unit.whole.start(prefix_ + unit.name + (in_pass_ ? ".again" : ".gather")))
-    ++counters_.gathers;
+  if (unit.whole.start(prefix_ + unit.name + (in_pass_ ? ".again" : ".gather"))) ++gathers_;
 }
 
 void UnitSchedule::make_whole(Unit& unit) {
   start_gather(unit);
-  if (unit.whole.finish()) ++counters_.late_gathers;
+  if (unit.whole.finish()) ++late_gathers_;
 }
 
 void UnitSchedule::free_all() noexcept {
@@ -65,6 +60,11 @@ void UnitSchedule::release_all() noexcept {
   if (!in_pass_ && forwards_ == 0) free_all();
 }
 
+void UnitSchedule::begin_session(const std::string& prefix) {
+  reset();
+  prefix_ = prefix;
+}
+
 void UnitSchedule::reset() noexcept {
   for (Unit& unit : units_) {
     unit.whole.free();
@@ -75,52 +75,63 @@ void UnitSchedule::reset() noexcept {
   is_broken_ = false;
   holders_ = 0;
   passes_ = 0;
-  is_order_agreed_ = false;
-  seen_.clear();
-  for (std::size_t i = 0; i < units_.size(); ++i) order_[i] = units_[i].position = i;
+  order_.reset();
 }
 
 // ---- Forward
 
 void UnitSchedule::enter(std::size_t index, bool recording) {
   Unit& unit = units_.at(index);
-  if (in_pass_) {  // computed again, with gradients
-    unit.is_reached = true;
-    if (unit.running == 0 && !unit.shape.contains_units) {
-      pass_over_backward_until(unit.position, /*all=*/false);
-      make_whole(unit);
-      gather_ahead_in_backward(unit.position);
-    } else {
-      make_whole(unit);
-    }
+  if (in_pass_) return enter_again(unit);
+  if (holders_ > 0) {  // all parameters are whole, and each rank may do what it likes
+    if (recording)
+      throw InvalidArgument(
+          "FullySharded: no training while all parameters are held whole. Evaluate without "
+          "gradients, as with torch::NoGradGuard");
     ++unit.running;
     return;
   }
-  if (index == root && unit.running == 0) begin_forward(recording);
-  if (in_forward_) {
-    note_first_use(index);
-    unit.is_used = true;
-    if (is_order_agreed_) pass_over_until(unit.position);
-    next_ = std::max(next_, unit.position + 1);
+  const bool is_model = index == root && unit.running == 0;
+  if (is_model) begin_forward(recording);
+  try {
+    if (in_forward_ && order_.is_agreed()) pass_over_until(position_of(unit));
+    make_whole(unit);
+    if (in_forward_) {
+      unit.is_used = true;
+      order_.note_use(index);
+      next_ = std::max(next_, position_of(unit) + 1);
+      gather_ahead();
+    }
+  } catch (...) {
+    if (is_model) break_forward();
+    throw;
   }
-  make_whole(unit);
   ++unit.running;
-  if (in_forward_) gather_ahead();
+}
+
+// Forward is computed again in backward. Units that this rank has used and that come later will
+// come by themselves.
+void UnitSchedule::enter_again(Unit& unit) {
+  if (unit.running == 0 && !unit.shape.contains_units) {
+    for (std::size_t i = order_.size(); order_.is_agreed() && i-- > position_of(unit) + 1;)
+      if (Unit& other = unit_at(i); !other.is_used) pass_over_backward(other);
+    make_whole(unit);
+    gather_ahead_in_backward(position_of(unit));
+  } else {
+    make_whole(unit);
+  }
+  ++unit.running;
 }
 
 void UnitSchedule::leave(std::size_t index, bool threw) {
   Unit& unit = units_.at(index);
   --unit.running;
-  if (in_pass_) return;  // its backward follows
+  if (in_pass_ || holders_ > 0) return;
   if (index == root && unit.running == 0 && in_forward_) {
-    if (threw) {
-      in_forward_ = false;
-      is_broken_ = true;
-      return;
-    }
+    if (threw) return break_forward();
     end_forward();
   }
-  if (unit.running == 0 && holders_ == 0 && !stays_for_backward(unit)) unit.whole.free();
+  if (unit.running == 0 && !stays_for_backward(unit)) unit.whole.free();
 }
 
 void UnitSchedule::begin_forward(bool recording) {
@@ -133,87 +144,104 @@ void UnitSchedule::begin_forward(bool recording) {
   next_ = 0;
 }
 
+void UnitSchedule::break_forward() noexcept {
+  in_forward_ = false;
+  is_broken_ = true;
+}
+
 void UnitSchedule::end_forward() {
-  if (is_order_agreed_) {
-    pass_over_until(order_.size());
-  } else {
-    for (Unit& unit : units_)
-      if (std::ranges::find(seen_, static_cast<std::size_t>(&unit - units_.data())) == seen_.end())
-        pass_over(unit);
-    agree_on_order();
+  try {
+    if (order_.is_agreed()) {
+      pass_over_until(order_.size());
+    } else {
+      for (std::size_t i = 0; i < units_.size(); ++i)
+        if (!order_.is_noted(i)) pass_over(units_[i]);
+      order_.agree(prefix_ + "order", options_.process_set);
+    }
+  } catch (...) {
+    break_forward();
+    throw;
   }
   in_forward_ = false;
   if (recording_) ++forwards_;
 }
 
-// The other ranks complete the forward that has thrown on this rank, and its backward. Their
-// backward is to fail.
-void UnitSchedule::fail_broken_forward() {
+// The other ranks complete the forward that has thrown on this rank.
+void UnitSchedule::end_broken_forward() {
   is_broken_ = false;
   in_forward_ = true;
   end_forward();
+}
+
+// Their backward is to fail.
+void UnitSchedule::fail_broken_forward() {
+  end_broken_forward();
   if (recording_) fail_pass();
-}
-
-void UnitSchedule::note_first_use(std::size_t unit) {
-  if (!is_order_agreed_ && std::ranges::find(seen_, unit) == seen_.end()) seen_.push_back(unit);
-}
-
-void UnitSchedule::agree_on_order() {
-  std::vector<std::int32_t> order(seen_.begin(), seen_.end());
-  for (std::size_t i = 0; i < units_.size(); ++i)
-    if (std::ranges::find(seen_, i) == seen_.end()) order.push_back(static_cast<std::int32_t>(i));
-  broadcast(TensorView(order), options_.process_set.ranks().front(),
-            {.name = prefix_ + "order", .process_set = options_.process_set});
-  order_.assign(order.begin(), order.end());
-  for (std::size_t i = 0; i < order_.size(); ++i) units_.at(order_[i]).position = i;
-  is_order_agreed_ = true;
 }
 
 void UnitSchedule::pass_over(Unit& unit) {
   make_whole(unit);
-  if (is_order_agreed_) gather_ahead();
-  if (unit.running == 0 && holders_ == 0 && !stays_for_backward(unit)) unit.whole.free();
+  next_ = std::max(next_, position_of(unit) + 1);
+  gather_ahead();
+  if (unit.running == 0 && !stays_for_backward(unit)) unit.whole.free();
 }
 
 void UnitSchedule::pass_over_until(std::size_t position) {
-  while (next_ < position) pass_over(units_[order_[next_++]]);
+  while (next_ < position) pass_over(unit_at(next_));
 }
 
 // The answer is the same on all ranks, whether they use the unit or pass it over.
 bool UnitSchedule::stays_for_backward(const Unit& unit) const {
+  if (holders_ > 0) return true;
   if (!in_forward_ && forwards_ == 0) return false;  // a unit that was called by itself
-  const bool is_last = is_order_agreed_ && unit.position + 1 == order_.size();
+  const bool is_last = order_.is_agreed() && position_of(unit) + 1 == order_.size();
   return recording_ && (!options_.reshard_after_forward || unit.shape.contains_units || is_last);
 }
 
 void UnitSchedule::gather_ahead() {
-  if (!is_order_agreed_) return;
+  if (!order_.is_agreed()) return;
   const auto ahead = static_cast<std::size_t>(options_.units_ahead);
   for (std::size_t i = next_; i < std::min(next_ + ahead, order_.size()); ++i)
-    start_gather(units_[order_[i]]);
+    start_gather(unit_at(i));
 }
 
 // ---- Backward
 
 void UnitSchedule::begin_pass() {
   if (in_pass_) return;
+  if (is_broken_) {
+    end_broken_forward();
+    fail_next_pass_ = recording_;
+  }
   in_pass_ = true;
   reducing_ = reduces_next_;
+  if (std::exchange(fail_next_pass_, false)) mark_failed();
+  // All ranks need these until the end, whether or not this rank comes to them. They are there,
+  // unless something after forward has freed them.
+  for (Unit& unit : units_)
+    if (unit.shape.contains_units && order_.is_agreed()) start_gather(unit);
 }
 
-void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp) {
+void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp, bool is_first) {
   begin_pass();
   Unit& unit = units_.at(index);
-  if (unit.memory->stamp() != stamp)
-    throw Error(fmt::format("FullySharded: the parameters of '{}' were changed between forward and "
-                            "backward. Step after backward",
-                            unit.name),
-                unit.name);
-  unit.is_reached = true;
-  if (!unit.shape.contains_units) pass_over_backward_until(unit.position, /*all=*/true);
+  require_unchanged(index, stamp);
+  if (is_first) ++unit.reached;
+  if (unit.is_reduced) return;  // what follows needs no parameters, or they have stayed
+  if (!unit.shape.contains_units && order_.is_agreed())
+    for (std::size_t i = order_.size(); i-- > position_of(unit) + 1;)
+      pass_over_backward(unit_at(i));
   make_whole(unit);
-  if (!unit.shape.contains_units) gather_ahead_in_backward(unit.position);
+  if (!unit.shape.contains_units) gather_ahead_in_backward(position_of(unit));
+}
+
+void UnitSchedule::require_unchanged(std::size_t index, std::size_t stamp) const {
+  const Unit& unit = units_.at(index);
+  if (unit.memory->stamp() == stamp) return;
+  throw Error(fmt::format("FullySharded: the parameters of '{}' were changed between forward and "
+                          "backward. Step after backward",
+                          unit.name),
+              unit.name);
 }
 
 void UnitSchedule::gradients_complete(std::size_t index) {
@@ -221,112 +249,106 @@ void UnitSchedule::gradients_complete(std::size_t index) {
   Unit& unit = units_.at(index);
   if (unit.is_reduced) {
     unit.is_late = true;
-  } else if (reducing_) {
-    reduce(index, ".reduce");
-  } else {
-    unit.is_reduced = true;
-    if (!unit.shape.contains_units && !unit.shape.has_frozen && unit.running == 0 && holders_ == 0)
-      unit.whole.free();
+    return;
   }
+  if (reducing_) return reduce(index, ".reduce");
+  unit.is_reduced = true;
+  free_in_backward(unit);
 }
 
-// Passes over the units to which backward has not come on this rank. Those that this rank has used
-// may still come if a later unit is only computed again (`all` is false).
-void UnitSchedule::pass_over_backward_until(std::size_t position, bool all) {
-  if (!is_order_agreed_) return;
-  for (std::size_t i = order_.size(); i-- > position + 1;) {
-    Unit& unit = units_[order_[i]];
-    if (unit.shape.contains_units || unit.is_reached || unit.is_reduced) continue;
-    if (!all && unit.is_used) continue;
+// Passes over a unit that comes before the one to which backward has come on this rank. If it is
+// still to come for an earlier forward, it is only gathered. If it comes in spite of all, its
+// gradients are late.
+void UnitSchedule::pass_over_backward(Unit& unit) {
+  if (unit.shape.contains_units || unit.is_reduced) return;
+  if (unit.reached > 0 && unit.reached < unit.uses) return;
+  const bool is_to_come = unit.reached < unit.uses && forwards_ > 1;
+  if (unit.reached == 0) {
     make_whole(unit);
-    gather_ahead_in_backward(i);
-    gradients_complete(order_[i]);
+    gather_ahead_in_backward(position_of(unit));
   }
+  if (!is_to_come) gradients_complete(unit.index);
 }
 
 void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
-  if (!is_order_agreed_) return;
+  if (!order_.is_agreed()) return;
   int started = 0;
   for (std::size_t i = position; i-- > 0 && started < options_.units_ahead;) {
-    Unit& unit = units_[order_[i]];
+    Unit& unit = unit_at(i);
     if (unit.shape.contains_units || unit.is_reduced) continue;
     start_gather(unit);
     ++started;
   }
 }
 
+// All nodes that need a trained parameter also lead to its gradient, so they have run. Those that
+// need a frozen one may still run, and so may those of a unit that was passed over.
+void UnitSchedule::free_in_backward(Unit& unit) noexcept {
+  const bool is_needed = unit.shape.contains_units || unit.shape.has_frozen || unit.running > 0 ||
+                         unit.reached < unit.uses;
+  if (!is_needed && holders_ == 0) unit.whole.free();
+}
+
 void UnitSchedule::reduce(std::size_t index, const char* round) {
   Unit& unit = units_[index];
   unit.is_reduced = true;
-  Reduction reduction{.unit = index, .gradients = unit.memory->take_gradients(), .future = {}};
-  // A node that needs a frozen parameter may still run; all others lead to the gradients.
-  if (!unit.shape.contains_units && !unit.shape.has_frozen && unit.running == 0 && holders_ == 0)
-    unit.whole.free();
-  if (unit.shape.trained == 0) return;
-  land_reductions(/*of_containers=*/false);  // so one reduction is in flight at a time
-  const std::vector<ConstTensorView> whole = reduction.gradients->whole();
-  const std::vector<TensorView> shards = reduction.gradients->shards();
-  const ReducescatterOptions options{.name = prefix_ + unit.name + round,
-                                     .op = options_.op,
-                                     .compression = options_.compression,
-                                     .process_set = options_.process_set};
-  reduction.future = detail::call_async(detail::ReducescatterCall{whole, shards, options, passes_});
-  pending_.push_back(std::move(reduction));
-  ++counters_.reductions;
+  std::unique_ptr<UnitGradients> gradients = unit.memory->take_gradients();
+  free_in_backward(unit);
+  // Ranks reduce units that contain others at different times, so nobody waits for those before the
+  // end of the pass.
+  reductions_.start(std::move(gradients),
+                    {.name = prefix_ + unit.name + round,
+                     .op = options_.op,
+                     .compression = options_.compression,
+                     .process_set = options_.process_set},
+                    passes_, /*in_order=*/!unit.shape.contains_units);
 }
 
-// Ranks reduce units that contain others at different times, so nobody waits for those before the
-// end of the pass.
-void UnitSchedule::land_reductions(bool of_containers) {
-  for (auto next = pending_.begin(); next != pending_.end();) {
-    if (!of_containers && units_[next->unit].shape.contains_units) {
-      ++next;
-      continue;
-    }
-    Reduction landed = std::move(*next);
-    next = pending_.erase(next);
-    landed.future.get();
-    if (!failed_) landed.gradients->accumulate();
-  }
+void UnitSchedule::mark_failed() noexcept {
+  failed_ = true;
+  reductions_.drop_results();
 }
-
-void UnitSchedule::end_pass() { finish_pass(); }
 
 void UnitSchedule::fail_pass() noexcept {
-  begin_pass();
-  failed_ = true;
   FirstError ignored;
-  ignored.attempt([this] { finish_pass(); });
+  ignored.attempt([this] { begin_pass(); });
+  mark_failed();
+  if (in_pass_) ignored.attempt([this] { end_pass(); });
 }
 
-void UnitSchedule::take_part() {
+void UnitSchedule::take_part(bool reducing) {
   if (in_forward_ || in_pass_)
     throw InvalidArgument("FullySharded: take_part() inside of forward or backward");
-  if (is_broken_) {
-    is_broken_ = false;
-    in_forward_ = true;
-    end_forward();
-  } else if (forwards_ == 0) {
+  if (!is_broken_) {
     begin_forward(/*recording=*/true);
     end_forward();
   }
+  take_part_in_backward(reducing);
+}
+
+void UnitSchedule::take_part_in_backward(bool reducing) {
+  if (in_forward_ || in_pass_)
+    throw InvalidArgument("FullySharded: take_part_in_backward() inside of forward or backward");
+  if (!is_broken_) reduces_next_ = reducing;
   begin_pass();
   end_pass();
 }
 
-void UnitSchedule::finish_pass() {
+void UnitSchedule::end_pass() {
   FirstError error;
-  std::vector<std::int32_t> summary;
   error.attempt([&] {
-    pass_over_backward_until(0, /*all=*/true);
+    for (std::size_t i = order_.size(); order_.is_agreed() && i-- > 0;) {
+      Unit& unit = unit_at(i);
+      unit.uses = unit.reached;  // nothing comes any more
+      pass_over_backward(unit);
+    }
     for (std::size_t i = 0; i < units_.size(); ++i)
-      if (!units_[i].is_reduced && is_order_agreed_) gradients_complete(i);
+      if (!units_[i].is_reduced && order_.is_agreed()) gradients_complete(i);
   });
-  error.attempt([&] { land_reductions(/*of_containers=*/true); });
-  error.attempt([&] { summary = summarize(); });
+  error.attempt([&] { reductions_.land(); });
+  if (error) mark_failed();
   error.attempt([&] {
-    if (summary.empty()) return;
-    if (summary.front() != 0) refuse_failed();
+    const UnitPassSummary summary = agree_on_summary();
     if (reducing_) reduce_late(summary);
   });
   if (error)
@@ -335,53 +357,34 @@ void UnitSchedule::finish_pass() {
   error.rethrow();
 }
 
-std::vector<std::int32_t> UnitSchedule::summarize() {
-  std::vector<std::int32_t> summary{failed_ ? 1 : 0};
-  for (const Unit& unit : units_) summary.push_back(unit.is_late ? 1 : 0);
+UnitPassSummary UnitSchedule::agree_on_summary() {
+  UnitPassSummary summary{.has_failed = failed_};
   for (const Unit& unit : units_) {
-    const std::vector<std::int32_t> used =
-        reducing_ ? unit.memory->take_used() : std::vector<std::int32_t>(unit.shape.trained);
-    summary.insert(summary.end(), used.begin(), used.end());
+    summary.late.push_back(unit.is_late ? 1 : 0);
+    summary.used.push_back(reducing_ ? unit.memory->take_used()
+                                     : std::vector<std::int32_t>(unit.shape.trained));
   }
-  const AllreduceOptions options{
-      .name = prefix_ + "pass", .op = ReduceOp::max, .process_set = options_.process_set};
-  const TensorView view(summary);
-  detail::call(detail::AllreduceCall{view, view, options, passes_});
+  summary.agree(prefix_, options_.process_set, passes_);
   return summary;
 }
 
-void UnitSchedule::reduce_late(const std::vector<std::int32_t>& summary) {
+void UnitSchedule::reduce_late(const UnitPassSummary& summary) {
   for (std::size_t i = 0; i < units_.size(); ++i)
-    if (summary[1 + i] != 0) reduce(i, ".late");
-  land_reductions(/*of_containers=*/true);
-  auto used = summary.begin() + 1 + static_cast<std::ptrdiff_t>(units_.size());
-  for (const Unit& unit : units_) {
-    const auto end = used + static_cast<std::ptrdiff_t>(unit.shape.trained);
-    unit.memory->end_pass({used, end});
-    used = end;
-  }
-}
-
-void UnitSchedule::refuse_failed() {
-  const std::vector<std::int32_t> own{failed_ ? 1 : 0};
-  const Gathered<std::int32_t> all =
-      allgather(own, {.name = prefix_ + "failures", .process_set = options_.process_set});
-  std::vector<int> ranks;
-  for (std::size_t i = 0; i < all.values.size(); ++i)
-    if (all.values[i] != 0) ranks.push_back(options_.process_set.ranks()[i]);
-  throw BackwardFailed(fmt::format("FullySharded: forward or backward has thrown on rank {}, so "
-                                   "this pass has no valid gradients",
-                                   fmt::join(ranks, ", ")),
-                       prefix_ + "pass", ranks);
+    if (summary.late[i] != 0) reduce(i, ".late");
+  reductions_.land();
+  for (std::size_t i = 0; i < units_.size(); ++i) units_[i].memory->end_pass(summary.used[i]);
 }
 
 void UnitSchedule::leave_pass() noexcept {
-  pending_.clear();
+  reductions_.clear();
   if (in_pass_) ++passes_;
   in_pass_ = false;
   failed_ = false;
   forwards_ = 0;
-  for (Unit& unit : units_) unit.is_used = unit.is_reached = unit.is_reduced = unit.is_late = false;
+  for (Unit& unit : units_) {
+    unit.is_used = unit.is_reduced = unit.is_late = false;
+    unit.uses = unit.reached = 0;
+  }
   free_all();
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +14,9 @@
 #include "kolo/types.hpp"
 #include "training/first_error.hpp"
 #include "training/sharded/unit_memory.hpp"
+#include "training/sharded/unit_order.hpp"
+#include "training/sharded/unit_pass_summary.hpp"
+#include "training/sharded/unit_reductions.hpp"
 #include "training/sharded/whole_unit.hpp"
 
 namespace kolo::internal {
@@ -65,15 +67,19 @@ class UnitSchedule {
   /// If false, passes leave their gradients where they are.
   void set_reducing(bool reducing) { reduces_next_ = reducing; }
 
-  /// A use of the unit in forward begins and ends. `recording`: backward may follow. `threw`: the
+  /// A use of the unit in forward begins and ends. If the first throws, there is no use.
+  /// `recording`: backward may follow. `threw`: the
   /// forward has thrown, and the exception is on its way. A use during a pass belongs to backward,
   /// as with activation checkpointing.
   KOLO_EXPORT void enter(std::size_t unit, bool recording);
   KOLO_EXPORT void leave(std::size_t unit, bool threw);
 
-  /// Backward comes to the results of the unit, which were computed when its memory had this
-  /// `stamp`. Throws Error if the parameters have changed since. Begins a pass.
-  KOLO_EXPORT void enter_backward(std::size_t unit, std::size_t stamp);
+  /// Results of a use of the unit have become part of the graph.
+  void note_recorded(std::size_t unit) { ++units_.at(unit).uses; }
+  /// Backward comes to results of the unit, which were computed when its memory had this `stamp`.
+  /// `is_first`: of this use. Throws Error if the parameters have changed since. Begins a pass.
+  KOLO_EXPORT void enter_backward(std::size_t unit, std::size_t stamp, bool is_first);
+  KOLO_EXPORT void require_unchanged(std::size_t unit, std::size_t stamp) const;
   /// The gradients of the unit are complete, and `UnitMemory::take_gradients` has them. Begins a
   /// pass.
   KOLO_EXPORT void gradients_complete(std::size_t unit);
@@ -86,9 +92,11 @@ class UnitSchedule {
   /// Ends a pass in which backward has thrown on this rank; begins one if none has begun.
   KOLO_EXPORT void fail_pass() noexcept;
 
-  /// Takes part in a pass of the other ranks with zeros: in its forward, unless this rank has run
-  /// one since the last pass, and in its backward.
-  KOLO_EXPORT void take_part();
+  /// Takes part in a forward of the other ranks and in its backward with zeros, or in the rest if
+  /// forward has thrown on this rank; then that pass fails.
+  KOLO_EXPORT void take_part(bool reducing);
+  /// The same after a forward.
+  KOLO_EXPORT void take_part_in_backward(bool reducing);
 
   /// Gathers all units, and keeps them until `release_all`. Calls may nest.
   KOLO_EXPORT void gather_all();
@@ -98,8 +106,9 @@ class UnitSchedule {
   KOLO_EXPORT void gather(std::size_t unit);
   KOLO_EXPORT void release(std::size_t unit) noexcept;
 
-  /// Forgets what a lost session has left: pending operations, the pass, and the order.
-  KOLO_EXPORT void reset() noexcept;
+  /// A new session has begun, whose ranks name their operations so. Forgets what the old one has
+  /// left: pending operations, the pass, and the order.
+  KOLO_EXPORT void begin_session(const std::string& prefix);
 
   /// Counts for tests and measurements, since construction.
   struct Counters {
@@ -107,49 +116,51 @@ class UnitSchedule {
     std::int64_t reductions = 0;
     std::int64_t late_gathers = 0;  ///< Gathers that were not done when they were needed.
   };
-  [[nodiscard]] const Counters& counters() const { return counters_; }
+  [[nodiscard]] Counters counters() const {
+    return {gathers_, reductions_.started(), late_gathers_};
+  }
 
  private:
   struct Unit {
+    std::size_t index;
     std::string name;
     UnitShape shape;
     UnitMemory* memory;
     WholeUnit whole;
-    std::size_t position;       // in `order_`
     int running = 0;            // forwards of this unit that have begun and not ended
     bool is_allocated = false;  // the whole parameters have memory
     std::int64_t version = 0;   // of the shards that were gathered last
     bool is_gathered = false;
     bool is_used = false;  // in a forward of this rank since the last pass
+    int uses = 0;          // that this rank has recorded since the last pass
+    int reached = 0;       // of them, in this pass
     // In this pass:
-    bool is_reached = false;  // backward has come to the unit on this rank
     bool is_reduced = false;
     bool is_late = false;  // has gradients that came after it was reduced
   };
-  struct Reduction {
-    std::size_t unit;
-    std::unique_ptr<UnitGradients> gradients;
-    Future<void> future;
-  };
-
+  [[nodiscard]] Unit& unit_at(std::size_t position) { return units_[order_.unit_at(position)]; }
+  [[nodiscard]] std::size_t position_of(const Unit& unit) const {
+    return order_.position_of(unit.index);
+  }
+  void reset() noexcept;
+  void enter_again(Unit& unit);
   void begin_forward(bool recording);
+  void break_forward() noexcept;
   void end_forward();
+  void end_broken_forward();
   void fail_broken_forward();
-  void note_first_use(std::size_t unit);
-  void agree_on_order();
   void pass_over(Unit& unit);
   void pass_over_until(std::size_t position);
   [[nodiscard]] bool stays_for_backward(const Unit& unit) const;
   void gather_ahead();
 
-  void pass_over_backward_until(std::size_t position, bool all);
+  void pass_over_backward(Unit& unit);
   void gather_ahead_in_backward(std::size_t position);
+  void free_in_backward(Unit& unit) noexcept;
   void reduce(std::size_t unit, const char* round);
-  void land_reductions(bool of_containers);
-  void finish_pass();
-  [[nodiscard]] std::vector<std::int32_t> summarize();
-  void reduce_late(const std::vector<std::int32_t>& summary);
-  [[noreturn]] void refuse_failed();
+  void mark_failed() noexcept;
+  [[nodiscard]] UnitPassSummary agree_on_summary();
+  void reduce_late(const UnitPassSummary& summary);
   void leave_pass() noexcept;
 
   void start_gather(Unit& unit);
@@ -159,9 +170,7 @@ class UnitSchedule {
   std::string prefix_;
   UnitScheduleOptions options_;
   std::vector<Unit> units_{};
-  std::vector<std::size_t> order_{};  // of registration, until the first forward has ended
-  std::vector<std::size_t> seen_{};   // the units of the first forward, by first use
-  bool is_order_agreed_ = false;
+  UnitOrder order_{};
 
   bool in_forward_ = false;  // of the root
   bool recording_ = false;   // this forward, or the last one
@@ -173,10 +182,12 @@ class UnitSchedule {
   bool reduces_next_ = true;
   bool in_pass_ = false;
   bool reducing_ = false;
-  bool failed_ = false;      // forward or backward has thrown on this rank
-  std::int64_t passes_ = 0;  // that have ended
-  std::deque<Reduction> pending_{};
-  Counters counters_{};
+  bool failed_ = false;          // forward or backward has thrown on this rank
+  std::int64_t passes_ = 0;      // that have ended
+  bool fail_next_pass_ = false;  // its forward has thrown on this rank
+  UnitReductions reductions_{};
+  std::int64_t gathers_ = 0;
+  std::int64_t late_gathers_ = 0;
 };
 
 }  // namespace kolo::internal

@@ -4,14 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <set>
 #include <span>
 #include <vector>
 
-#include "base/dtype.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 
@@ -21,19 +18,7 @@ namespace kolo::internal {
 struct WholeUnit::Gather {
   std::string operation;
   std::vector<std::int64_t> elements{};  // of each whole parameter
-  std::vector<std::byte> elsewhere{};    // used if a rank has joined and sends no shards
   Future<std::vector<std::vector<std::int64_t>>> done{};
-
-  // An allocator must not throw, and a rank that has joined would make the shards lie elsewhere.
-  [[nodiscard]] Allocator allocator(void* place, std::int64_t expected, DType dtype) {
-    return [this, place, expected, dtype](std::span<const std::int64_t> rows) {
-      const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-      if (all == expected) return place;
-      const auto bytes = static_cast<std::size_t>(all * signed_size_of(dtype));
-      elsewhere.resize(std::max(elsewhere.size(), bytes));
-      return static_cast<void*>(elsewhere.data());
-    };
-  }
 
   [[nodiscard]] std::vector<int> joined(const std::vector<std::vector<std::int64_t>>& rows,
                                         const std::vector<int>& members) const {
@@ -70,8 +55,9 @@ bool WholeUnit::start(const std::string& operation) {
   const std::vector<ConstTensorView> shards = memory_->shards();
   const std::vector<void*> places = memory_->places();
   std::vector<Allocator> allocators;
-  for (std::size_t i = 0; i < places.size(); ++i)
-    allocators.push_back(gather->allocator(places[i], gather->elements[i], shards[i].dtype()));
+  // A rank that has joined sends nothing, so what the others send lies elsewhere in the same place.
+  for (void* const place : places)
+    allocators.emplace_back([place](std::span<const std::int64_t>) { return place; });
   gather->done =
       grouped_allgather_async(shards, allocators, {.name = operation, .process_set = set_});
   gather_ = std::move(gather);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/sharded/unit_reductions.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace kolo::internal {
+
+void UnitReductions::start(std::unique_ptr<UnitGradients> gradients,
+                           const ReducescatterOptions& options, std::int64_t step, bool in_order) {
+  const std::vector<ConstTensorView> whole = gradients->whole();
+  if (whole.empty()) return;
+  for (auto next = pending_.begin(); in_order && next != pending_.end();) {
+    const auto current = next++;
+    if (current->in_order) land(current);
+  }
+  const std::vector<TensorView> shards = gradients->shards();
+  pending_.push_back({std::move(gradients), in_order, {}});
+  pending_.back().future =
+      detail::call_async(detail::ReducescatterCall{whole, shards, options, step});
+  ++started_;
+}
+
+void UnitReductions::land(std::list<Pending>::iterator pending) {
+  std::list<Pending> landed;
+  landed.splice(landed.begin(), pending_, pending);
+  if (!landed.front().future.valid()) return;  // its start has thrown
+  landed.front().future.get();
+  if (!drops_results_) landed.front().gradients->accumulate();
+}
+
+void UnitReductions::land() {
+  while (!pending_.empty()) land(pending_.begin());
+}
+
+void UnitReductions::clear() noexcept {
+  pending_.clear();
+  drops_results_ = false;
+}
+
+}  // namespace kolo::internal
