@@ -9,6 +9,7 @@
 #include "kolo/torch/optimizer.hpp"
 #include "torch/autocast_state.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 
 namespace kolo {
 
@@ -95,6 +96,8 @@ void GradScaler::unscale_gradients(Optimizer& optimizer) {
       divided_[gradient.unsafeGetTensorImpl()] = {gradient, gradient._version()};
   }
   if (reducing != nullptr) finite = reducing->all_finite(finite);
+  if (const auto group = shard_group_of(optimizer.param_groups()))
+    finite = group->all_ranks(finite);
   unscaled_.push_back({&optimizer, finite, /*stepped=*/false});
 }
 

@@ -11,6 +11,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/gradients.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/optimizer/gradient_norm.hpp"
 
@@ -102,7 +103,9 @@ double clip_grad_norm(::torch::optim::Optimizer& optimizer, double max_norm,
   require_clip(max_norm, options.norm_type);
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradient_elements(optimizer.param_groups());
-  const double norm = norm_of(gradients, options.norm_type);
+  double norm = norm_of(gradients, options.norm_type);
+  if (const auto group = shard_group_of(optimizer.param_groups()))
+    norm = join_norms(norm, options.norm_type, group->operation + "norm", group->set);
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }
