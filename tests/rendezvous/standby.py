@@ -162,7 +162,8 @@ def unequal_cut(setting):
 def stopped_meanwhile(setting):
     """SIGTERM to the kolorun of a standby that has not taken over yet: all ranks stop in good order."""
     job = Job(setting, [1, 1, 1], [*elastic(3, grace=60), "-x", "STANDBY_PROGRAM_STOPS=1"])
-    job.wait_for_size(3)
+    # All ranks have asked for stops once one is at its third step. Before that SIGTERM ends a rank.
+    job.wait_for("a third step", lambda: any(step >= 3 for _, step, _ in job.steps()))
     setting.hosts.cut(1)
     job.says(2, "the standby at .* is to take over")
     job.runs[2].terminate()
