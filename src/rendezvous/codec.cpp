@@ -67,7 +67,8 @@ auto layout_of(const Launch*)
               &Launch::local_size, &Launch::restarts>;
 auto layout_of(const Start*) -> Fields<wire::Start, &Start::launches>;
 auto layout_of(const Kill*) -> Fields<wire::Kill, &Kill::process, &Kill::reason>;
-auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason, &End::restarts>;
+auto layout_of(const End*)
+    -> Fields<wire::End, &End::status, &End::reason, &End::restarts, &End::superseded>;
 auto layout_of(const Signal*) -> Fields<wire::Signal, &Signal::number>;
 
 template <typename Item>

@@ -193,12 +193,14 @@ struct Vote {
   ProcessId standby = 0;
   std::vector<Held> processes{};
   std::chrono::nanoseconds silence{};  // since the lost server was heard
-  bool has_ended = false;              // the process of the lost server
+  // The process of the lost server: it has closed the connection, and its host refuses another.
+  bool has_ended = false;
 
   friend bool operator==(const Vote&, const Vote&) = default;
 };
 
-/// Shows that the sender is alive. An agent sends it, and the server sends it back.
+/// Shows that the sender is alive. An agent sends it, and the server sends it back. A server that
+/// was suspended sends a number other than 0, and the agent sends that back.
 struct Keepalive {
   std::uint64_t count = 0;
 
@@ -308,7 +310,8 @@ struct Kill {
 struct End {
   std::int32_t status = 0;
   std::string reason{};
-  bool restarts = false;  // the job starts again, with a new server at the same address
+  bool restarts = false;    // the job starts again, with a new server at the same address
+  bool superseded = false;  // only this server ends: the standby may have taken over
 
   friend bool operator==(const End&, const End&) = default;
 };
@@ -330,7 +333,7 @@ struct Electorate {
 };
 
 /// The sender, a standby, has taken over: the receiver is to leave its server and say where it
-/// stands.
+/// stands. A process passes the message on to the server that it leaves.
 struct Succession {
   std::string reason{};
 

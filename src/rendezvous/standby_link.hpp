@@ -4,6 +4,7 @@
 
 #include <poll.h>
 
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -16,6 +17,13 @@
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
+
+/// The time that a standby has to take over once the server is lost: its agents must first miss the
+/// server, and then agree.
+[[nodiscard]] inline std::chrono::nanoseconds patience_with_standby(
+    std::chrono::nanoseconds lease) {
+  return 2 * lease + std::chrono::seconds(10);
+}
 
 /// Exists from the start of the process, so that a standby that takes over can tell the process at
 /// once: the process itself could not tell a server that is cut off from one with nothing to say.
@@ -35,9 +43,25 @@ class StandbyLink {
     }
   }
 
-  StandbyLink(transport::Endpoint at, const Secret& secret, const Hello& hello)
+  /// Begins to connect to an address at which a standby was, and does not wait: the driver may call
+  /// it. Returns null if that fails at once.
+  [[nodiscard]] static std::unique_ptr<StandbyLink> reopen(const transport::Endpoint& at,
+                                                           const transport::SystemAddress& address,
+                                                           const Secret& secret,
+                                                           const Hello& hello) {
+    transport::Connecting attempt = transport::begin_to_connect(address);
+    if (!attempt.socket.valid() || (attempt.error != 0 && attempt.error != EINPROGRESS))
+      return nullptr;
+    return std::make_unique<StandbyLink>(at, std::move(attempt.socket), secret, hello);
+  }
+
+  StandbyLink(const transport::Endpoint& at, const Secret& secret, const Hello& hello)
+      : StandbyLink(at, transport::connect_to(at, patience), secret, hello) {}
+
+  StandbyLink(transport::Endpoint at, node::FileDescriptor socket, const Secret& secret,
+              const Hello& hello)
       : at_(std::move(at)),
-        stream_(transport::connect_to(at_, patience)),
+        stream_(std::move(socket)),
         introduction_(secret, hello, to_string(at_)) {
     transport::tune(stream_.descriptor(), silence);
     introduction_.begin(stream_);
@@ -62,6 +86,10 @@ class StandbyLink {
   }
 
   [[nodiscard]] bool is_open() const { return !stream_.closed(); }
+  /// What to connect to again, without a look-up of the name.
+  [[nodiscard]] transport::SystemAddress address() const {
+    return transport::peer_address(stream_.descriptor());
+  }
   [[nodiscard]] int descriptor() const { return stream_.descriptor(); }
   [[nodiscard]] const transport::Endpoint& at() const { return at_; }
   /// Why the standby has taken over.

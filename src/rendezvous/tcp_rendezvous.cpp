@@ -159,51 +159,6 @@ void TcpRendezvous::call_again(PatientDeadline& until) {
   introduce();
 }
 
-// ---- a standby that takes over ----
-
-void TcpRendezvous::open_standby() {
-  if (options_.standby)
-    standby_ = StandbyLink::try_to_open(*options_.standby, options_.secret, make_hello());
-}
-
-/// True while the server is lost and the standby may still take over. It has some time for that:
-/// the agents must first miss the server, and then agree.
-bool TcpRendezvous::awaits_standby() {
-  constexpr std::chrono::seconds patience{10};
-  if (!standby_ || !standby_->is_open()) return false;
-  const auto now = steady_clock::now();
-  if (!alone_since_) alone_since_ = now;
-  return now - *alone_since_ < 2 * lease_ + patience;
-}
-
-/// Tells the standby, which has taken over, where this process stands. A start of a session in
-/// progress fails, since its calls are lost: so its further ones are not sent.
-void TcpRendezvous::change_server() {
-  options_.server = standby_->at();
-  connection_ = standby_->take_stream();
-  introduction_ = standby_->take_introduction();
-  standby_.reset();
-  alone_since_.reset();
-  Standing standing{.generation = roster_.generation, .age = age_, .completed = completed_};
-  for (const Member& member : roster_.members) standing.members.push_back(member.process);
-  connection_.send(standing);
-  if (joining_) connection_.send(*joining_);
-  if (!joining_ && !settled_ && roster_.generation > 0 && !interruption_)
-    interruption_ = Interruption{
-        roster_.generation, {}, "the rendezvous server was lost while the session started"};
-  for (const Message& message : std::exchange(unsent_, {}))
-    if (!std::holds_alternative<Join>(message) && !std::holds_alternative<Contribution>(message))
-      connection_.send(message);
-}
-
-/// Keeps the message for the standby if the server is lost.
-void TcpRendezvous::send(const Message& message) {
-  if (standby_ && connection_.closed())
-    unsent_.push_back(message);
-  else
-    connection_.send(message);
-}
-
 const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {
   receive();
   interruption_.reset();
@@ -330,6 +285,7 @@ void TcpRendezvous::wait_for(const std::function<bool()>& what, const char* doin
 
 void TcpRendezvous::receive() {
   if (standby_ && standby_->has_taken_over()) change_server();
+  reopen_standby();
   connection_.write();
   connection_.read([&](const Message& message) {
     take(message);
@@ -375,7 +331,10 @@ void TcpRendezvous::take(const Message& message) {
     refusal_ = fmt::format("the rendezvous server at {} refuses this process: {}",
                            to_string(options_.server), refusal->reason);
   } else if (const auto* end = std::get_if<End>(&message)) {
-    end_ = end->reason;
+    if (end->superseded && standby_address_.length != 0)
+      connection_.close(end->reason);
+    else
+      end_ = end->reason;
   }
 }
 

@@ -124,6 +124,7 @@ class TcpRendezvous : public Rendezvous {
   void introduce();
   void call_again(PatientDeadline& until);
   void open_standby();
+  void reopen_standby();
   void change_server();
   [[nodiscard]] bool awaits_standby();
   void send(const Message& message);
@@ -141,6 +142,8 @@ class TcpRendezvous : public Rendezvous {
   bool lost_ = false;  // the connection is closed, and the server has not said why
   bool elastic_ = false;
   std::unique_ptr<StandbyLink> standby_{};
+  transport::SystemAddress standby_address_{};  // its length is 0 if the standby was never reached
+  std::chrono::steady_clock::time_point standby_tried_{};
   std::vector<Message> unsent_{};  // those for the standby, as the server is lost
   std::optional<std::chrono::steady_clock::time_point> alone_since_{};  // no server from then on
   std::chrono::nanoseconds lease_{};

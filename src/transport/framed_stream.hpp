@@ -74,6 +74,9 @@ class FramedStream {
   [[nodiscard]] bool closed() const { return stream_.closed(); }
   /// The reason why the stream is closed: an error, an invalid message, or a close by either side.
   [[nodiscard]] const std::string& reason() const { return reason_; }
+  /// True if the other side has closed the stream in order, after a whole message, and not by a
+  /// reset.
+  [[nodiscard]] bool has_ended() const { return has_ended_; }
 
  private:
   /// The header is sent as it lies in memory, since all supported machines have the same byte
@@ -101,6 +104,7 @@ class FramedStream {
     const std::size_t bytes = stream_.receive(buffer);
     inbox_.insert(inbox_.end(), buffer.begin(),
                   buffer.begin() + static_cast<std::ptrdiff_t>(bytes));
+    has_ended_ = closed() && stream_.receive_error().empty() && inbox_.empty();
     if (closed())
       reason_ = !stream_.receive_error().empty()
                     ? "its connection failed: " + stream_.receive_error()
@@ -152,6 +156,7 @@ class FramedStream {
   std::vector<std::byte> inbox_{};
   std::size_t taken_ = 0;  // bytes at the front of the inbox that `take` has received
   std::string reason_{};
+  bool has_ended_ = false;
 };
 
 }  // namespace kolo::internal::transport

@@ -21,6 +21,13 @@ grep -qE '>step 5: others wait for rank 1 [0-9.]+ ms' kolo-run.svg || fail "no b
 grep -q '^one.svg: steps 5 to 5 of ' one.txt || fail "other steps"
 "$diagnose" draw --steps 5:4 t-*.json >wrong.txt 2>&1
 (($? == 2)) || fail "wrong steps"
+cp t-0.json copy.json && ln -s t-0.json link.json
+for output in t-0.json ./t-0.json link.json; do
+  "$diagnose" draw -o "$output" t-*.json >overwritten.txt 2>&1
+  (($? == 2)) || fail "a timeline is overwritten as $output"
+  grep -q 't-0.json: is a file to read, too' overwritten.txt || fail "no word of the overwritten file"
+done
+cmp t-0.json copy.json || fail "a timeline is overwritten"
 "$diagnose" draw t-0.json job.txt >damaged.txt 2>&1
 (($? == 2)) || fail "a file that is no timeline"
 grep -q '^kolo-run.svg: ' damaged.txt || fail "the other file is not drawn"

@@ -69,6 +69,20 @@ TEST_F(ServerAgents, LackTheFreeSlotsOfAHostInItsCooldown) {
   EXPECT_EQ(told(), agents({13}, 2));
 }
 
+// The end of a process may be reported before its connection closes, which shows that it has
+// failed.
+TEST_F(ServerAgents, StartNothingBeforeTheCooldownOfAProcessThatEnds) {
+  begin_with_room();
+  static_cast<void>(server_->take());
+  server_->on_message(1, Exited{.process = 2, .status = 1}, now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), testing::IsEmpty());
+  server_->on_close(4, "it has ended", now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), testing::IsEmpty());
+  now_ += options_of(true).min_cooldown;
+  server_->on_time(now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), testing::ElementsAre(1));
+}
+
 TEST_F(ServerAgents, OfHostsThatLeaveCountNoMore) {
   begin(true);
   add_process(3, 1);

@@ -4,7 +4,7 @@
 
 Usage: standby.py KOLORUN STANDBY_PROGRAM DIRECTORY [--rounds N] [--only CASE]
 
-Three hosts made of network namespaces at one switch. The first has the server, the second the standby. Needs root;
+Five hosts made of network namespaces at one switch. The first has the server, the second the standby. Needs root;
 ends with status 77 without network namespaces.
 """
 import argparse
@@ -16,159 +16,16 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 
-LEASE = 5.0  # seconds
-STEP = re.compile(r"^step (\d+) rank (\d+) of (\d+) at ([0-9.]+)$", re.MULTILINE)
-PATIENCE = 90.0  # seconds until a test gives a job up
-SUBNET = "10.213.80"
+from standby_jobs import LEASE, Failure, Hosts, Job
 
 
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def elastic(ranks, grace=1):
+    return ["-np", str(ranks), "--min-np", "1", "--max-np", str(ranks), "--cooldown", "0.2:1", "--grace", str(grace)]
 
 
-class Hosts:
-    """Namespaces at a bridge. A cut cable is a port of the bridge that is down, so that the host notices nothing."""
-
-    def __init__(self, count):
-        self.switch = f"kolo-switch-{os.getpid()}"
-        self.names = [f"kolo-standby-{number}-{os.getpid()}" for number in range(1, count + 1)]
-        ip("netns", "add", self.switch)
-        try:
-            ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
-            ip("-n", self.switch, "link", "set", "bridge", "up")
-            for number, name in enumerate(self.names, 1):
-                ip("netns", "add", name)
-                ip("-n", name, "link", "add", "wire", "type", "veth", "peer", "name", f"port{number}", "netns",
-                   self.switch)
-                ip("-n", name, "link", "set", "lo", "up")
-                ip("-n", name, "address", "add", f"{SUBNET}.{number}/24", "dev", "wire")
-                ip("-n", name, "link", "set", "wire", "up")
-                ip("-n", self.switch, "link", "set", f"port{number}", "master", "bridge", "up")
-        except BaseException:
-            self.remove()
-            raise
-
-    def cut(self, number):
-        ip("-n", self.switch, "link", "set", f"port{number}", "down")
-
-    def mend_all(self):
-        for number in range(1, len(self.names) + 1):
-            ip("-n", self.switch, "link", "set", f"port{number}", "up")
-
-    def pids(self, names):
-        found = []
-        for name in names:
-            listed = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True)
-            found += [int(pid) for pid in listed.stdout.split()]
-        return found
-
-    def kill_all(self, *names):
-        for pid in self.pids(names or self.names):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-    def remove(self):
-        self.kill_all()
-        for name in [*self.names, self.switch]:
-            subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
-
-
-class Failure(Exception):
-    pass
-
-
-class Job:
-    """One kolorun on each host. `slots`: by host."""
-
-    def __init__(self, setting, slots, options):
-        self.hosts, self.folder, self.program = setting.hosts, setting.folder, setting.program
-        self.end_file = f"{self.folder}/end"
-        if os.path.exists(self.end_file):
-            os.remove(self.end_file)
-        self.kolorun, self.options = setting.kolorun, options
-        self.runs, self.logs = {}, {}
-        for number, count in enumerate(slots, 1):
-            self.start(number, count)
-
-    def start(self, number, slots):
-        log = f"{self.folder}/host{number}.log"
-        command = [self.kolorun, "--rendezvous", f"{SUBNET}.1:4711", "--standby", f"{SUBNET}.2:4712", "--secret-file",
-                   f"{self.folder}/secret", "--network-interface", "wire", "--lease", str(LEASE), "--grace", "1", "-v",
-                   "--slots", str(slots), *self.options, self.program, self.end_file]
-        with open(log, "w", encoding="utf8") as file:
-            self.runs[number] = subprocess.Popen(
-                ["ip", "netns", "exec", self.hosts.names[number - 1], "unshare", "--uts", "sh", "-c",
-                 f'hostname host{number}; exec "$@"', "sh", *command],
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-        self.logs[number] = log
-
-    def text(self, number):
-        with open(self.logs[number], encoding="utf8", errors="replace") as file:
-            return file.read()
-
-    def all_text(self):
-        text = ""
-        for number in self.logs:
-            lines = self.text(number).splitlines()
-            steps = [line for line in lines if line.startswith("step ")]
-            text += "\n".join([f"---- host {number}", *(line for line in lines if not line.startswith("step ")),
-                               *steps[-2:], ""])
-        return text
-
-    def steps(self):
-        """(time, step, size) of all ranks."""
-        found = []
-        for number in self.logs:
-            found += [(float(at), int(step), int(size)) for step, _, size, at in STEP.findall(self.text(number))]
-        return sorted(found)
-
-    def wait_for(self, what, condition):
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            result = condition()
-            if result:
-                return result
-            time.sleep(0.02)
-        raise Failure(f"{what}: not within {PATIENCE:.0f} s\n{self.all_text()}")
-
-    def wait_for_size(self, size, after=0.0):
-        return self.wait_for(f"a step of {size} ranks", lambda: next(
-            (step for step in self.steps() if step[2] == size and step[0] > after), None))
-
-    def says(self, number, pattern):
-        return self.wait_for(f"host {number} says '{pattern}'", lambda: re.search(pattern, self.text(number)))
-
-    def now(self):
-        return float(subprocess.run([self.program, "--now"], check=True, capture_output=True, text=True).stdout)
-
-    def kill(self, number):
-        self.runs[number].kill()
-
-    def kill_host(self, number):
-        self.hosts.kill_all(self.hosts.names[number - 1])
-
-    def end(self, statuses):
-        """Ends the training, and compares the exit statuses by host."""
-        with open(self.end_file, "w", encoding="utf8"):
-            pass
-        self.expect(statuses)
-
-    def expect(self, statuses):
-        for number, status in statuses.items():
-            try:
-                found = self.runs[number].wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                raise Failure(f"the kolorun of host {number} does not end\n{self.all_text()}") from None
-            if found != status:
-                raise Failure(f"host {number} ends with {found} instead of {status}\n{self.all_text()}")
-
-
-ELASTIC = ["-np", "3", "--min-np", "1", "--max-np", "3", "--cooldown", "0.2:1"]
-FIXED = ["-np", "2"]
+ELASTIC = elastic(3)
+FIXED = ["-np", "2", "--grace", "1"]
 
 
 def fault_at(job, size, fault):
@@ -192,6 +49,11 @@ def goes_on(job, size):
     """Waits until the job makes steps after the standby has taken over."""
     job.says(2, "has taken over")
     job.wait_for_size(size, after=job.now() + 1.0)
+
+
+def fail_if_alone(job):
+    if re.search(r"of 1 at", job.text(1)):
+        raise Failure(f"the host that has lost the others has gone on alone\n{job.all_text()}")
 
 
 def serving_host_killed(setting):
@@ -262,17 +124,53 @@ def elastic_restarted(setting):
 
 def two_hosts_cut(setting):
     """Half of the hosts with the standby are enough, and half with the server are not."""
-    job = Job(setting, [1, 1], ["-np", "2", "--min-np", "1", "--max-np", "2", "--cooldown", "0.2:1"])
+    job = Job(setting, [1, 1], elastic(2))
     begin = fault_at(job, 2, lambda: setting.hosts.cut(1))
     goes_on(job, 1)
     job.expect({1: 1})
-    if re.search(r"of 1 at", job.text(1)):
-        raise Failure(f"the host that was cut off has gone on alone\n{job.all_text()}")
+    fail_if_alone(job)
     seconds = longest_pause(job, begin)
     # A signal to the kolorun that serves ends the job.
     job.runs[2].terminate()
     job.expect({2: 128 + signal.SIGTERM})
     return seconds, LEASE + 5.0
+
+
+def elastic_suspended(setting):
+    """A server that could not see the time pass has lost the job, too."""
+    job = Job(setting, [1, 1, 1], ELASTIC)
+    begin = fault_at(job, 3, lambda: job.runs[1].send_signal(signal.SIGSTOP))
+    goes_on(job, 2)
+    job.runs[1].send_signal(signal.SIGCONT)
+    job.expect({1: 1})
+    fail_if_alone(job)
+    job.end({2: 0, 3: 0})
+    return longest_pause(job, begin), LEASE + 5.0
+
+
+def unequal_cut(setting):
+    """The server still reaches the standby's host, which is not to end with it."""
+    job = Job(setting, [1, 1, 1, 1, 1], elastic(5))
+    begin = fault_at(job, 5, lambda: [setting.hosts.cut_from_first(number) for number in (3, 4, 5)])
+    goes_on(job, 4)
+    job.expect({1: 1})
+    fail_if_alone(job)
+    job.end({2: 0, 3: 0, 4: 0, 5: 0})
+    return longest_pause(job, begin), 2 * LEASE + 5.0
+
+
+def stopped_meanwhile(setting):
+    """SIGTERM to the kolorun of a standby that has not taken over yet: all ranks stop in good order."""
+    job = Job(setting, [1, 1, 1], [*elastic(3, grace=60), "-x", "STANDBY_PROGRAM_STOPS=1"])
+    # All ranks have asked for stops once one is at its third step. Before that SIGTERM ends a rank.
+    job.wait_for("a third step", lambda: any(step >= 3 for _, step, _ in job.steps()))
+    setting.hosts.cut(1)
+    job.says(2, "the standby at .* is to take over")
+    job.runs[2].terminate()
+    job.expect({2: 0, 3: 0})
+    for number in (2, 3):
+        job.says(number, "done: rank")
+    return None, None
 
 
 def standby_cut(setting):
@@ -292,7 +190,7 @@ def standby_cut(setting):
 
 def fixed_with_ranks(setting):
     """A job that is not elastic ends with the host that has the server and ranks, and says so."""
-    job = Job(setting, [1, 1, 1], ["-np", "3"])
+    job = Job(setting, [1, 1, 1], ["-np", "3", "--grace", "1"])
     job.wait_for_size(3)
     job.kill(1)
     job.expect({2: 1, 3: 1})
@@ -306,6 +204,9 @@ CASES = {
     "an elastic job, whose server is killed": elastic_killed,
     "an elastic job, whose server is cut off": elastic_cut,
     "an elastic job, whose server's host comes back at once": elastic_restarted,
+    "an elastic job, whose server is suspended": elastic_suspended,
+    "five hosts, of which the first reaches only the standby's": unequal_cut,
+    "a stop while the standby takes over": stopped_meanwhile,
     "two hosts, of which the first is cut off": two_hosts_cut,
     "the standby is cut off": standby_cut,
     "a job that is not elastic loses ranks": fixed_with_ranks,
@@ -352,7 +253,7 @@ def main():
         file.write(secrets.token_hex(32))
     os.environ["KOLO_FLIGHT_RECORDER_DIR"] = "off"
     try:
-        hosts = Hosts(3)
+        hosts = Hosts(5)
     except (OSError, subprocess.CalledProcessError):
         print("no network namespaces here")
         return 77

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains step by step until a file exists, and prints when each step is done.
 //
-//   standby_program FILE
+//   standby_program FILE      with STANDBY_PROGRAM_STOPS also until it is told to stop
 //   standby_program --now     prints the time by the same clock
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <string>
@@ -20,6 +21,7 @@ double seconds_now() {
 }
 
 void train(const std::string& end, std::uint64_t& step, kolo::elastic::State& state) {
+  const bool stops = std::getenv("STANDBY_PROGRAM_STOPS") != nullptr;
   while (true) {
     std::vector<double> ends{kolo::rank() == 0 && std::filesystem::exists(end) ? 1.0 : 0.0};
     kolo::allreduce(ends, {.name = "ends", .op = kolo::ReduceOp::sum});
@@ -28,7 +30,7 @@ void train(const std::string& end, std::uint64_t& step, kolo::elastic::State& st
                 kolo::size(), seconds_now());
     std::fflush(stdout);
     state.commit();
-    if (ends.front() > 0.0) return;
+    if (ends.front() > 0.0 || (stops && kolo::stop_requested())) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the length of a step
   }
 }

@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "rendezvous/server/take_over.hpp"
-#include "server_fixture.hpp"
+#include "standby_fixture.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -35,73 +34,6 @@ TEST(Quorum, TwoServersNeverBothHaveOne) {
     }
   }
 }
-
-/// The server of hosts 1 (its own), 2 (the standby's) and 3, each with one process. The link of a
-/// host's agent is the host's number, and its agent has ten times that number.
-class StandbyTest : public ServerTest {
- protected:
-  static ServerOptions options(bool elastic) {
-    ServerOptions options = options_of(elastic);
-    options.np = options.max_np = 3;
-    return options;
-  }
-  static Hello agent(int host) {
-    return {.role = Role::agent,
-            .process = static_cast<ProcessId>(10 * host),
-            .host = "host" + std::to_string(host),
-            .wanted_rank = host == 1 ? 0 : 1,
-            .slots = 1,
-            .version = "1",
-            .stands_by = host == 2};
-  }
-  void come(Link link, const Hello& hello) {
-    server_->on_open(link, hello.host, now_);
-    shake_hands(*server_, link, hello, now_);
-  }
-
-  void begin_first(bool elastic = true) {
-    server_.emplace(options(elastic), [] { return std::uint64_t{4}; });
-    for (const int host : {1, 2, 3}) come(static_cast<Link>(host), agent(host));
-  }
-  /// Its processes are in a session.
-  void begin_session() {
-    for (const ProcessId process : {1U, 2U, 3U}) add_process(process + 10, process);
-    static_cast<void>(server_->take());
-  }
-
-  void begin_standby(bool elastic = true) {
-    ServerOptions standing_by = options(elastic);
-    standing_by.stands_by = true;
-    standing_by.max_restarts = restarts_;
-    server_.emplace(standing_by, [] { return std::uint64_t{4}; });
-    for (const ProcessId process : {2U, 3U})
-      come(process + 10, {.process = process, .host = "host", .pid = 100, .version = "1"});
-  }
-  void vote(int host, Time silence, int slot = 0, const std::string& job = "") {
-    Hello hello = agent(host);
-    hello.votes = true;
-    hello.job = job;
-    come(static_cast<Link>(host), hello);
-    const auto process = static_cast<ProcessId>(host);
-    server_->on_message(process,
-                        Vote{.voters = {10, 20, 30},
-                             .server = 10,
-                             .standby = 20,
-                             .processes = {{process, host - 1, slot}},
-                             .silence = silence,
-                             .has_ended = silence == Time{}},
-                        now_);
-  }
-  void stand(ProcessId process, GenerationNumber generation = 1) {
-    server_->on_message(process + 10, Standing{generation, 1, {1, 2, 3}, false}, now_);
-  }
-  void pass(Time time) {
-    now_ += time;
-    server_->on_time(now_);
-  }
-
-  int restarts_ = 0;  // as often as the job may start again
-};
 
 TEST_F(StandbyTest, TheAgentsLearnWhoMayVote) {
   begin_first();
@@ -195,18 +127,32 @@ TEST_F(StandbyTest, TheServersOwnAgentMayComeLast) {
   EXPECT_THAT(receivers_of<Electorate>(server_->take()), ElementsAre(1, 2, 3));
 }
 
+TEST_F(StandbyTest, TheHostOfTheStandbyMayComeLast) {
+  ServerOptions wanting = options(/*elastic=*/true);
+  wanting.wants_standby = true;
+  wanting.np = 2;
+  server_.emplace(wanting, [] { return std::uint64_t{4}; });
+  for (const int host : {1, 3}) come(static_cast<Link>(host), agent(host));
+  EXPECT_THAT(receivers_of<Start>(server_->take()), IsEmpty());
+  come(2, agent(2));
+  EXPECT_THAT(receivers_of<Electorate>(server_->take()), ElementsAre(1, 2, 3));
+}
+
 TEST_F(StandbyTest, TheServerSaysIfNobodyStandsBy) {
   ServerOptions wanting = options(/*elastic=*/true);
   wanting.wants_standby = true;
   wanting.np = 1;
+  wanting.lease = 1h;
   server_.emplace(wanting, [] { return std::uint64_t{4}; });
   come(1, agent(1));
+  EXPECT_THAT(receivers_of<Start>(server_->take()), IsEmpty());
+  pass(patience_for_hosts);
+  EXPECT_THAT(notes(server_->take()), HasSubstr("the host of the standby is missing"));
+  EXPECT_EQ(server_->next_time(), patience_for_standby);
+  pass(patience_for_standby - now_);
   const std::vector<Action> actions = server_->take();
-  EXPECT_TRUE(std::ranges::any_of(actions, [](const Action& action) {
-    const auto* const note = std::get_if<Note>(&action);
-    return note != nullptr && note->level == LogLevel::warning &&
-           note->text.starts_with("no host of the first session stands by");
-  }));
+  EXPECT_THAT(receivers_of<Start>(actions), ElementsAre(1));
+  EXPECT_THAT(notes(actions), HasSubstr("no host of the first session stands by"));
 }
 
 TEST_F(StandbyTest, ItContinuesTheSessionWithoutTheHostOfAServerThatHasEnded) {

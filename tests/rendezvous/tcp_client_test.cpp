@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,47 +11,13 @@
 #include <functional>
 #include <thread>
 
-#include "job_secret.hpp"
 #include "kolo/error.hpp"
-#include "rendezvous/tcp_rendezvous.hpp"
+#include "tcp_servers.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-MessageStream accept_client(const node::FileDescriptor& listener) {
-  node::FileDescriptor socket;
-  while (!socket.valid())
-    socket = node::FileDescriptor(
-        ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  return MessageStream(std::move(socket));
-}
-
-/// Reads until a message of this kind arrives, and returns it.
-template <typename Kind>
-Kind receive(MessageStream& from) {
-  std::optional<Kind> found;
-  while (!found && !from.closed()) {
-    from.write();
-    from.read([&](const Message& message) {
-      if (const auto* kind = std::get_if<Kind>(&message)) found = *kind;
-      return !found;
-    });
-    std::this_thread::yield();
-  }
-  return found.value_or(Kind{});
-}
-
-/// The server's side of a handshake, and the client's hello.
-Hello admit(MessageStream& client, const Secret& secret = make_secret()) {
-  transport::Handshake server = make_server(secret);
-  client.send(HandshakeStep{server.answer(receive<HandshakeStep>(client).bytes).value()});
-  if (!server.answer(receive<HandshakeStep>(client).bytes)) return {};
-  client.authenticate(server.keys());
-  return receive<Hello>(client);
-}
 
 /// Whether a client goes on after an answer to its first message (none: null) and a welcome.
 bool trusts(const std::function<Bytes(const Bytes&)>& answer, bool& has_proved) {

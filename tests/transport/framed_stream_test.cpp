@@ -9,6 +9,7 @@
 #include <string>
 
 #include "socket_fixture.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolo::internal::transport {
 namespace {
@@ -84,6 +85,30 @@ TEST(FramedStream, ClosesAtAFrameThatWasTouchedOnTheWay) {
       << "sent back";
   // A frame without tags, and room for them behind it.
   EXPECT_EQ(read_stream({a, a, std::string(24, '\0')}), std::pair(std::string("a"), touched));
+}
+
+/// Whether the other side has ended a stream in order after a message; `resets`: by a reset.
+bool has_ended(bool resets, const std::string& sent) {
+  const node::FileDescriptor listener = std::move(listen_at(Endpoint{"127.0.0.1", 0}).front());
+  node::FileDescriptor far = connect_to({"127.0.0.1", address_of(listener.get()).port}, 20s);
+  node::FileDescriptor near;
+  while (!near.valid()) near = accept_connection(listener.get());
+  EXPECT_EQ(::send(far.get(), sent.data(), sent.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(sent.size()));
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  if (resets) ::setsockopt(far.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  far = {};
+  FramedStream stream(std::move(near), bounds);
+  while (!stream.closed()) stream.read([](std::span<const std::byte>) { return true; });
+  return stream.has_ended();
+}
+
+// A firewall that refuses connections resets those that there are, too.
+TEST(FramedStream, TellsAnEndFromAReset) {
+  const std::string frame = record_stream().front();
+  EXPECT_TRUE(has_ended(/*resets=*/false, frame));
+  EXPECT_FALSE(has_ended(/*resets=*/true, frame));
+  EXPECT_FALSE(has_ended(/*resets=*/false, frame.substr(0, 5)));
 }
 
 }  // namespace

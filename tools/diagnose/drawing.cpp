@@ -6,8 +6,10 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <system_error>
 
 #include "picture.hpp"
 #include "record.hpp"
@@ -32,9 +34,22 @@ StepRange parse_steps(const std::string& text) {
   return range;
 }
 
+/// A picture in the place of a timeline could not be undone. Another name for the same file counts.
+void refuse_to_overwrite_input(const DrawOptions& options) {
+  const auto is_output = [&](const std::string& file) {
+    std::error_code error;
+    return file == options.output || std::filesystem::equivalent(file, options.output, error);
+  };
+  if (const auto found = std::ranges::find_if(options.files, is_output);
+      found != options.files.end())
+    throw std::runtime_error(
+        fmt::format("{}: is a file to read, too; give the picture another path with -o", *found));
+}
+
 }  // namespace
 
 int draw_files(const DrawOptions& options) {
+  refuse_to_overwrite_input(options);
   const StepRange range = parse_steps(options.steps);
   std::vector<RankRun> runs;
   std::vector<std::string> damaged;

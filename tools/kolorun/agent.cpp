@@ -139,6 +139,8 @@ void Agent::wait() {
                      .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
                      .revents = 0});
   }
+  if (own_standby_ && may_change_server())
+    waits.push_back({.fd = own_standby_->ruling, .events = POLLIN, .revents = 0});
   bool held = false;
   for (const TaggedStream& stream : streams_)
     if (!stream.is_held())
@@ -168,7 +170,7 @@ rendezvous::Hello Agent::make_hello() const {
           .slots = options_.slots,
           .version = std::string(kolo::version),
           .job = options_.server.job,
-          .stands_by = take_over_ && !pass_signal_};
+          .stands_by = own_standby_ && !pass_signal_};
 }
 
 void Agent::connect(std::chrono::nanoseconds timeout) {
@@ -209,18 +211,31 @@ void Agent::use_server(FoundServer found) {
   heard_ = sent_ = Clock::now();
 }
 
+/// True if the standby in this process rules. Then nothing of the lost server counts any more, also
+/// if this host still hears it.
+bool Agent::is_deposed() const {
+  return own_standby_ && may_change_server() && own_standby_->rules();
+}
+
 void Agent::receive() {
   if (!connected()) return;
   connection_->write();
   connection_->read([&](const rendezvous::Message& message) {
+    if (is_deposed()) return false;
     heard_ = Clock::now();
     take(message);
-    return true;
+    return !deposition_;
   });
-  if (connection_->closed() && !status_)
+  if (status_) return;
+  if (const auto end = std::exchange(deposition_, {})) {
+    if (!change_server(end->reason, Loss::deposed)) obey(*end);
+  } else if (is_deposed()) {
+    lose_server("the other hosts have lost the server", Loss::deposed);
+  } else if (connection_->closed()) {
     lose_server(fmt::format("the rendezvous server at {} is gone: {}",
                             transport::to_string(server_), connection_->reason()),
-                /*kills=*/false);
+                Loss::closed);
+  }
 }
 
 void Agent::take(const rendezvous::Message& message) {
@@ -242,18 +257,27 @@ void Agent::take(const rendezvous::Message& message) {
       if (child.id == kill->process && !child.kill_at)
         child.kill_at = Clock::now() + patience_with_lost;
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
-    told_ = true;
-    restarts_ = end->restarts;
-    const bool says = end->status != 0 && !pass_signal_ && options_.joining.host.empty();
-    end_all(end->status, says ? end->reason : "",
-            end->status == 0 ? Clock::duration{} : Clock::duration(patience_after_failure));
+    if (end->superseded && may_change_server())
+      deposition_ = *end;
+    else
+      obey(*end);
+  } else if (const auto* alive = std::get_if<rendezvous::Keepalive>(&message)) {
+    if (alive->count != 0) connection_->send(*alive);
   }
+}
+
+void Agent::obey(const rendezvous::End& end) {
+  told_ = true;
+  restarts_ = end.restarts;
+  const bool says = end.status != 0 && !pass_signal_ && options_.joining.host.empty();
+  end_all(end.status, says ? end.reason : "",
+          end.status == 0 ? Clock::duration{} : Clock::duration(patience_after_failure));
 }
 
 /// Ends the processes of this host; an elastic job continues without them. If no launcher manages
 /// this host, the agent then tries to rejoin.
-void Agent::lose_server(const std::string& reason, bool kills) {
-  if (change_server(reason, /*was_closed=*/!kills)) return;
+void Agent::lose_server(const std::string& reason, Loss loss) {
+  if (change_server(reason, loss)) return;
   const bool goes_on = options_.server.elastic || options_.server.max_restarts > 0;
   const bool returns = goes_on && !pass_signal_ && options_.joining.host.empty() && !told_to_end;
   if (!returns && joins_server_of_rank_0()) {
@@ -268,7 +292,7 @@ void Agent::lose_server(const std::string& reason, bool kills) {
   // Closes the connection first, so that the ends of these processes are not reported as their own
   // failures.
   connection_.reset();
-  if (kills || returns)
+  if (loss != Loss::closed || returns)
     for (auto& [pid, child] : children_) child.kill_at = Clock::now();
 }
 
@@ -284,7 +308,7 @@ void Agent::keep_alive() {
     lose_server(fmt::format("the rendezvous server at {} sent nothing for {:.1f} s",
                             transport::to_string(server_),
                             std::chrono::duration<double>(now - heard_).count()),
-                /*kills=*/true);
+                Loss::silence);
   } else if (now - sent_ >= lease_ / 8) {
     sent_ = now;
     connection_->send(rendezvous::Keepalive{});
@@ -300,6 +324,12 @@ void Agent::take_signals() {
 void Agent::on_signal(int signal) {
   if (signal == SIGCHLD) return;
   if (signal == SIGTSTP) return stop_all();
+  // A stop in good order needs a server. A second signal does not wait for it.
+  if (signal == SIGTERM && awaits_standby_ && !delayed_stop_) {
+    say("signal 15: the job ends, or this host leaves it, once the standby has taken over");
+    delayed_stop_ = signal;
+    return;
+  }
   if (pass_signal_) pass_signal_(signal);
   const bool leaves =
       signal == SIGTERM && !pass_signal_ && options_.server.elastic && connected() && !stopping_;

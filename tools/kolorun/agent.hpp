@@ -24,7 +24,7 @@
 #include "output/job_status.hpp"
 #include "output/tagged_stream.hpp"
 #include "rendezvous/message_stream.hpp"
-#include "server_search.hpp"
+#include "servers/server_search.hpp"
 
 namespace kolorun {
 
@@ -64,11 +64,15 @@ class Agent {
   void may_serve(std::function<std::function<void(int)>(std::string&)> serve) {
     serve_ = std::move(serve);
   }
-  /// Lets the agent know that this kolorun has the standby. `take_over` returns `pass_signal` once
-  /// the standby has become the server of this agent.
-  void stands_by(std::function<std::function<void(int)>()> take_over) {
-    take_over_ = std::move(take_over);
-  }
+  /// A standby in this process.
+  struct OwnStandby {
+    std::function<std::function<void(int)>()> take_over{};  // returns `pass_signal`
+    std::function<bool()> rules{};                          // from then on, no other server does
+    int ruling = -1;                                        // readable once it rules
+  };
+  /// Lets the agent know that this kolorun has the standby. The agent calls `take_over` once the
+  /// standby has become its server.
+  void stands_by(OwnStandby standby) { own_standby_ = std::move(standby); }
   /// Runs until the job is over and no process is left. Returns the status of the job, or of this
   /// host if it ends first. Throws kolo::Error if no server is found, or if the server refuses this
   /// host.
@@ -94,6 +98,13 @@ class Agent {
 
   enum class Sender : std::uint8_t { somebody, server };
 
+  /// How an agent loses its server.
+  enum class Loss : std::uint8_t {
+    closed,   // the connection has ended
+    silence,  // nothing was heard for half of the lease
+    deposed,  // the server says so, or the standby
+  };
+
   // agent.cpp: the server, and signals
   [[nodiscard]] rendezvous::Hello make_hello() const;
   void connect(std::chrono::nanoseconds timeout);
@@ -102,8 +113,14 @@ class Agent {
   [[nodiscard]] int milliseconds_to_wait() const;
   void receive();
   void take(const rendezvous::Message& message);
-  void lose_server(const std::string& reason, bool kills);
-  [[nodiscard]] bool change_server(const std::string& reason, bool was_closed);
+  void obey(const rendezvous::End& end);
+  void lose_server(const std::string& reason, Loss loss);
+  [[nodiscard]] bool is_deposed() const;
+  [[nodiscard]] bool change_server(const std::string& reason, Loss loss);
+  void vote(const rendezvous::Vote& vote, Clock::duration patience);
+  [[nodiscard]] bool may_change_server() const {
+    return electorate_ && !pass_signal_ && !stopping_ && !is_told_to_end();
+  }
   [[nodiscard]] rendezvous::Vote make_vote(bool has_ended) const;
   void use_server(FoundServer found);
   /// True if the user has started this kolorun, and another one has the server and rank 0.
@@ -136,7 +153,7 @@ class Agent {
   std::vector<transport::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
   std::function<std::function<void(int)>(std::string&)> serve_{};
-  std::function<std::function<void(int)>()> take_over_{};
+  std::optional<OwnStandby> own_standby_{};
   std::optional<rendezvous::Electorate> electorate_{};  // as long as this agent may vote
   std::list<rendezvous::Exited> exits_{};               // those that the standby may have to learn
   std::string no_server_{};                             // why this process has no server
@@ -153,6 +170,9 @@ class Agent {
   std::list<TaggedStream> streams_{};
   const MemoryKills memory_kills_{};
   const JobStatus job_status_{};
+  std::optional<rendezvous::End> deposition_{};  // of a server that has to leave the job to another
+  bool awaits_standby_ = false;
+  std::optional<int> delayed_stop_{};  // SIGTERM that has come meanwhile
   bool removing_ = false;
   bool stopping_ = false;  // the processes have got SIGTERM, and may end in good order
   std::array<bool, 2> has_sent_stop_{};  // by sender

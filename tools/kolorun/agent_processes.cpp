@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting and ending the processes of an agent, which outlive a server that is lost.
+// Starting and ending the processes of an agent.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -189,63 +189,6 @@ void Agent::end_all(int status, const std::string& reason, Clock::duration patie
   if (!reason.empty()) say(reason);
   for (auto& [pid, child] : children_) child.end_at = Clock::now() + patience;
   kill_due();
-}
-
-// ---- a server that is lost ----
-
-rendezvous::Vote Agent::make_vote(bool has_ended) const {
-  rendezvous::Vote vote{.voters = electorate_->voters,
-                        .server = electorate_->server,
-                        .standby = electorate_->standby,
-                        .silence = Clock::now() - heard_,
-                        .has_ended = has_ended};
-  for (const auto& [pid, child] : children_)
-    vote.processes.push_back({child.id, child.rank, child.slot});
-  for (const rendezvous::Exited& exited : exits_)
-    vote.processes.push_back({exited.process, -1, -1});
-  return vote;
-}
-
-/// Asks the standby to take over. The processes of this host meanwhile run on, but no longer than
-/// for the lease: then a server that is only cut off goes on without them. True if this agent has a
-/// server, or ends.
-bool Agent::change_server(const std::string& reason, bool was_closed) {
-  if (!electorate_ || pass_signal_ || stopping_ || is_told_to_end()) return false;
-  say(fmt::format("{}; the standby at {} is to take over", reason,
-                  transport::to_string(*options_.standby)));
-  const std::vector<transport::Endpoint> standby{*options_.standby};
-  rendezvous::Hello hello = make_hello();
-  hello.votes = true;
-  const rendezvous::Vote vote = make_vote(was_closed && has_ended(server_address_));
-  electorate_.reset();
-  connection_.reset();
-  const auto goes_on = [&] {
-    take_signals();
-    return !status_;
-  };
-  try {
-    std::optional<FoundServer> found =
-        find_server({.addresses = standby,
-                     .hello = hello,
-                     .vote = vote,
-                     .secret = options_.server.secret,
-                     .timeout = was_closed ? lease_ / 2 : lease_ / 2 - lease_ / 8,
-                     .no_server = no_server_,
-                     .may_be_put_off = false,
-                     .goes_on = goes_on,
-                     .say = [](const std::string&) {}});
-    if (!found) return true;
-    use_server(std::move(*found));
-  } catch (const kolo::Error& error) {
-    say(error.what());
-    number_ = any_agent_number();  // the vote stays given, so this agent is another one from now on
-    return false;
-  }
-  servers_ = standby;
-  for (const rendezvous::Exited& exited : std::exchange(exits_, {})) connection_->send(exited);
-  if (take_over_) pass_signal_ = take_over_();
-  receive();
-  return true;
 }
 
 }  // namespace kolorun

@@ -30,7 +30,7 @@
 #include "options.hpp"
 #include "output/error_files.hpp"
 #include "output/writing.hpp"
-#include "server_search.hpp"
+#include "servers/server_search.hpp"
 #include "serving.hpp"
 #include "ticket.hpp"
 #include "transport/machine.hpp"
@@ -91,8 +91,11 @@ std::unique_ptr<Serving> try_to_stand_by(const Options& options) {
   standing_by.server.stands_by = true;
   try {
     return std::make_unique<Serving>(standing_by, *options.standby);
-  } catch (const kolo::BackendError&) {
-    return nullptr;  // another kolorun has this address
+  } catch (const kolo::BackendError& error) {
+    if (is_this_host(options.standby->host))  // otherwise that of another host stands by
+      write_all(STDERR_FILENO,
+                fmt::format("kolorun: this kolorun does not stand by: {}\n", error.what()));
+    return nullptr;
   }
 }
 
@@ -171,10 +174,13 @@ rendezvous::JobEnd run_host(const Options& options, const node::FileDescriptor& 
         return serving ? pass_signal : nullptr;
       });
     if (standby)
-      agent.stands_by([&] {
-        serving = std::move(standby);
-        return pass_signal;
-      });
+      agent.stands_by({.take_over =
+                           [&] {
+                             serving = std::move(standby);
+                             return pass_signal;
+                           },
+                       .rules = [&] { return standby && standby->rules(); },
+                       .ruling = standby->ruling_descriptor()});
     end.status = agent.run();
     end.restarts = agent.restarts();
     whole = agent.was_told() || is_ending;

@@ -34,6 +34,7 @@ void raise_event(const node::FileDescriptor& event) {
 Serving::Serving(const Options& options, const transport::Endpoint& at)
     : agents_{.missing_slots = options.server.max_np},
       agents_event_(new_event()),
+      ruling_(new_event()),
       server_(
           options.server, to_listen_at(at),
           [verbose = options.verbose](kolo::internal::LogLevel level, const std::string& text) {
@@ -44,6 +45,10 @@ Serving::Serving(const Options& options, const transport::Endpoint& at)
             const std::lock_guard lock(mutex_);
             agents_ = changed;
             raise_event(agents_event_);
+          },
+          [this] {
+            rules_ = true;
+            raise_event(ruling_);
           }),
       done_(new_event()),
       thread_([this] {

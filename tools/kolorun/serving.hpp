@@ -2,6 +2,7 @@
 // The rendezvous server inside kolorun.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,9 @@ class Serving {
   /// that has changed since the last call.
   [[nodiscard]] rendezvous::AgentsChanged agents();
   [[nodiscard]] int agents_descriptor() const { return agents_event_.get(); }
+  /// True once this server, a standby, rules. `ruling_descriptor` is readable from then on.
+  [[nodiscard]] bool rules() const { return rules_; }
+  [[nodiscard]] int ruling_descriptor() const { return ruling_.get(); }
   /// Waits until the agents have ended all processes, or do not respond.
   rendezvous::JobEnd wait();
 
@@ -51,6 +55,8 @@ class Serving {
   std::mutex mutex_{};
   rendezvous::AgentsChanged agents_;  // guarded by the mutex
   node::FileDescriptor agents_event_;
+  std::atomic<bool> rules_ = false;
+  node::FileDescriptor ruling_;
   rendezvous::TcpServer server_;
   rendezvous::JobEnd end_{};
   node::FileDescriptor done_;

@@ -50,7 +50,7 @@ std::optional<Link> Hosts::find_earlier(const Hello& hello) const {
 }
 
 void Hosts::add(Link link, const Hello& hello, Time now) {
-  Agent agent{.hello = hello, .heard = now};
+  Agent agent{.hello = hello, .heard = now, .answered = questions_};
   agent.slots.resize(static_cast<std::size_t>(hello.slots), 0);
   agents_.emplace(link, std::move(agent));
   changed_ = true;
@@ -113,6 +113,8 @@ std::optional<Time> Hosts::next_time(Time now) const {
   };
   for (const auto& [link, agent] : agents_) consider(agent.heard + options_.lease);
   if (options_.has_agents && !started_ && !noted_waiting_) consider(patience_for_hosts);
+  if (options_.wants_standby && !started_ && now < patience_for_standby)
+    consider(patience_for_standby);
   if (options_.elastic && started_) consider(cooldown_.next(now));
   return next;
 }
@@ -181,7 +183,8 @@ void Hosts::start_first(Time now) {
   if (options_.wants_standby && std::ranges::none_of(links, is_own)) return;
   int slots = 0;
   for (const Link link : links) slots += agents_.at(link).hello.slots;
-  if (slots < (now < options_.start_timeout ? options_.np : options_.min_np)) {
+  if (slots < (now < options_.start_timeout ? options_.np : options_.min_np) ||
+      awaits_standby(links, now)) {
     note_waiting(now);
     return;
   }
@@ -224,11 +227,34 @@ void Hosts::elect() {
   for (const auto& [link, agent] : agents_) actions_.send(link, chosen);
 }
 
+/// True if the job could begin, but only without a standby, whose host may be about to come.
+bool Hosts::awaits_standby(const std::vector<Link>& links, Time now) const {
+  return options_.wants_standby &&
+         now < std::min<Time>(patience_for_standby, options_.start_timeout) &&
+         std::ranges::none_of(links, [&](Link link) { return agents_.at(link).hello.stands_by; });
+}
+
+void Hosts::doubt() {
+  if (!electorate_) return;
+  ++questions_;
+  for (const auto& [link, agent] : agents_) actions_.send(link, Keepalive{questions_});
+}
+
+bool Hosts::surely_rules(Time now) const {
+  return is_quorum_of([&](const Agent& agent) {
+    return now < agent.heard + options_.lease / 2 && agent.answered == questions_;
+  });
+}
+
 bool Hosts::has_quorum(Time now, Time patience) const {
+  return is_quorum_of([&](const Agent& agent) { return now < agent.heard + patience; });
+}
+
+bool Hosts::is_quorum_of(const std::function<bool(const Agent&)>& is_near) const {
   if (!electorate_) return true;
   std::set<ProcessId> near = renounced_;
   for (const auto& [link, agent] : agents_)
-    if (now < agent.heard + patience) near.insert(agent.hello.process);
+    if (is_near(agent)) near.insert(agent.hello.process);
   return is_quorum(*electorate_, [&](ProcessId voter) { return near.contains(voter); });
 }
 
@@ -248,9 +274,23 @@ void Hosts::note_waiting(Time now) {
     slots += agent.hello.slots;
     hosts += fmt::format(" {}:{}", agent.hello.host, agent.hello.slots);
   }
+  const bool lacks_standby =
+      options_.wants_standby &&
+      std::ranges::none_of(agents_, [](const auto& entry) { return entry.second.hello.stands_by; });
   actions_.note(LogLevel::warning,
-                fmt::format("waiting for hosts: {} of {} slots are available{}{}", slots,
-                            options_.np, hosts.empty() ? "" : ":", hosts));
+                fmt::format("waiting for hosts: {} of {} slots are available{}{}{}", slots,
+                            options_.np, hosts.empty() ? "" : ":", hosts,
+                            lacks_standby ? "; the host of the standby is missing" : ""));
+}
+
+/// True if a process of this agent has exited and it is not known yet whether it has failed, which
+/// starts a cooldown.
+bool Hosts::may_yet_fail(Link link) const {
+  return std::ranges::any_of(processes_.all(), [&](const auto& entry) {
+    const Process& process = entry.second;
+    return process.agent == link && process.exited && process.stage != Stage::left &&
+           process.stage != Stage::lost;
+  });
 }
 
 void Hosts::start_more(Time now) {
@@ -260,7 +300,7 @@ void Hosts::start_more(Time now) {
   for (const Link link : staying_in_order()) {
     if (running >= options_.max_np) return;
     const Agent& agent = agents_.at(link);
-    if (cooldown_.rests(agent.hello.host, now)) continue;
+    if (cooldown_.rests(agent.hello.host, now) || may_yet_fail(link)) continue;
     Start start;
     while (running < options_.max_np && std::ranges::count(agent.slots, ProcessId{0}) > 0) {
       launch(link, start, -1, options_.np);

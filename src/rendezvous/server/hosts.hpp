@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,12 +19,15 @@ namespace kolo::internal::rendezvous {
 
 /// The time for which the server waits for hosts before it logs the hosts that have connected.
 inline constexpr std::chrono::seconds patience_for_hosts{5};
+/// The time for which a job whose other hosts are there waits for the host of its standby.
+inline constexpr std::chrono::seconds patience_for_standby{30};
 /// So many processes per slot of a host that end before they reach a session are no accident.
 inline constexpr int failed_starts_per_slot = 5;
 
 struct Agent {
   Hello hello{};
   Time heard{};                    // when its last message arrived
+  std::uint64_t answered = 0;      // the last question of the server, see `Hosts::doubt`
   std::vector<ProcessId> slots{};  // the process in each slot; 0: free
   bool removing = false;           // the host leaves the job
 
@@ -64,10 +68,14 @@ class Hosts {
   [[nodiscard]] const std::optional<Electorate>& electorate() const { return electorate_; }
   /// The agent leaves the job and says so, so it never votes for the standby.
   void note_renounced(const Agent& agent) { renounced_.insert(agent.hello.process); }
-  /// True if the voters that were heard within `patience` are a quorum. The standby cannot have
-  /// taken over if they were heard within half of the lease: an agent votes for the standby only
-  /// after so much silence, or once its connection is closed.
+  /// True if the voters that were heard within `patience` are a quorum.
   [[nodiscard]] bool has_quorum(Time now, Time patience) const;
+  /// True if the standby cannot have taken over: a quorum was heard within half of the lease, since
+  /// an agent votes for the standby only after so much silence, or once its connection is closed.
+  [[nodiscard]] bool surely_rules(Time now) const;
+  /// This process was suspended. Messages that it reads now may have come before their agents voted
+  /// for the standby, so it believes only answers to a new question.
+  void doubt();
   /// Continues the job of a lost server with one of its agents. `slots`: its processes.
   void adopt(Link link, const Hello& hello, std::vector<ProcessId> slots, Time now);
 
@@ -104,6 +112,9 @@ class Hosts {
   void start_first(Time now);
   void start_more(Time now);
   void note_waiting(Time now);
+  [[nodiscard]] bool awaits_standby(const std::vector<Link>& links, Time now) const;
+  [[nodiscard]] bool may_yet_fail(Link link) const;
+  [[nodiscard]] bool is_quorum_of(const std::function<bool(const Agent&)>& is_near) const;
   void launch(Link link, Start& start, std::int32_t rank, std::int32_t size);
   void elect();
 
@@ -122,6 +133,7 @@ class Hosts {
   AgentsChanged told_{.missing_slots = options_.max_np};
   std::optional<Electorate> electorate_{};
   std::set<ProcessId> renounced_{};  // voters that have left the job
+  std::uint64_t questions_ = 0;      // see `doubt`
 };
 
 }  // namespace kolo::internal::rendezvous

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/server/inheritance.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <set>
 
@@ -25,6 +28,18 @@ void adopt_host(const Inheritance::Host& host, const std::set<ProcessId>& member
 }
 
 }  // namespace
+
+std::string Inheritance::why_nothing_goes_on() const {
+  std::ptrdiff_t held = 0;
+  for (const Host& host : hosts)
+    held += std::ranges::count_if(host.processes, [](const Held& each) { return each.slot >= 0; });
+  if (processes.empty() && held > 0)
+    return fmt::format(
+        "the first rendezvous server is lost, and none of the {} processes on the other hosts has "
+        "reached this one",
+        held);
+  return "the first rendezvous server was lost before a session began";
+}
 
 void adopt(const Inheritance& all, ProcessTable& processes, Hosts& hosts, Generation& generation,
            JobOutcome& outcome, Time now) {

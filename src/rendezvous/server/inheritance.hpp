@@ -2,6 +2,7 @@
 // The job that a standby continues.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct Inheritance {
   std::vector<std::pair<Link, Message>> messages{};  // that came meanwhile
   GenerationNumber generation = 0;                   // the newest one that a process knows
   std::vector<ProcessId> members{};                  // by rank, in that one
+
+  /// Why no process has told of a session.
+  [[nodiscard]] std::string why_nothing_goes_on() const;
 };
 
 /// Fills the parts of a new server. Members without a host or a connection are in the table, but

@@ -126,7 +126,10 @@ void Server::handle_agent(Link link, Agent& agent, const Message& message, Time 
   if (const auto* exited = std::get_if<Exited>(&message)) {
     on_exit(link, agent, *exited, now);
   } else if (const auto* alive = std::get_if<Keepalive>(&message)) {
-    actions_.send(link, *alive);
+    if (alive->count == 0)
+      actions_.send(link, *alive);
+    else
+      agent.answered = alive->count;
   } else if (const auto* removal = std::get_if<Removal>(&message)) {
     hosts_.note_renounced(agent);
     remove_agent(agent, removal->reason);
@@ -238,6 +241,9 @@ void Server::keep_host(const std::string& host, Time now) {
 }
 
 void Server::on_signal(int number, Time now) {
+  const bool is_second = std::ranges::find(held_signals_, SIGTERM) != held_signals_.end();
+  if (take_over_ && number != SIGINT && number != SIGHUP && !(number == SIGTERM && is_second))
+    return held_signals_.push_back(number);  // a stop in good order needs the processes
   for (const auto& [link, agent] : hosts_.agents()) actions_.send(link, Signal{number});
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP;
   is_ended_by_signal_ |= ends;
@@ -255,6 +261,21 @@ void Server::begin_stopping(int number) {
   stopping_ = number;
   for (const auto& [link, agent] : hosts_.agents()) hosts_.find(link)->removing = false;
   generation_.forget_announcement();
+}
+
+/// Ends this server if the hosts that it has heard within `patience` are too few for it to rule.
+void Server::stop_if_superseded(Time now, Time patience) {
+  if (finished() || hosts_.has_quorum(now, patience)) return;
+  stop_as_superseded(fmt::format(
+      "this server has lost half of the job's {} hosts or more, so that the standby may "
+      "have taken over",
+      hosts_.electorate()->voters.size()));
+}
+
+/// Ends this server, and not the job: agents that it still reaches turn to the standby.
+void Server::stop_as_superseded(const std::string& reason) {
+  is_superseded_ = true;
+  finish({1, reason});
 }
 
 // ---- processes ----
@@ -279,6 +300,8 @@ void Server::handle(Process& process, const Message& message, Time now) {
     lose(process, failed->reason, Fault::own, now);
   } else if (const auto* report = std::get_if<FailureReport>(&message)) {
     on(process, *report, now);
+  } else if (std::holds_alternative<Succession>(message) && hosts_.electorate()) {
+    stop_as_superseded("processes have left this server for the standby, which has taken over");
   } else if (!std::holds_alternative<Keepalive>(message)) {
     lose(process, "it sent a message that is not for a process to send", Fault::own, now);
   }

@@ -56,6 +56,8 @@ class Server {
   void end_by_host(const std::string& host, int status, const std::string& reason, Time now);
   /// The operations in which the other ranks waited when the first one failed; "" if not known.
   [[nodiscard]] std::string waits() const { return waits_.in_words(generation_.size()); }
+  /// This process was suspended, and its clock stood still: a standby may have taken over.
+  void on_suspension() { hosts_.doubt(); }
   /// Ends the job because it cannot succeed.
   void end(int status, const std::string& reason, Time now);
   /// Handles all timeouts that are due. None is due before `next_time`.
@@ -75,6 +77,8 @@ class Server {
   // server.cpp: connections, agents and messages
   void greet(Link link, const Hello& hello, Time now);
   void stand_by(Link link, const Peer& peer, const Message& message, Time now);
+  void stop_if_superseded(Time now, Time patience);
+  void stop_as_superseded(const std::string& reason);
   [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello) const;
   void handle_agent(Link link, Agent& agent, const Message& message, Time now);
   void on_exit(Link link, Agent& agent, const Exited& exited, Time now);
@@ -95,7 +99,6 @@ class Server {
   // server_membership.cpp: losses, and the next generation
   void lose(Process& process, const std::string& reason, Fault fault, Time now);
   void settle(Time now);
-  void stop_if_superseded(Time now, Time patience);
   void take_over_if_due(Time now);
   void inherit(const Inheritance& all, Time now);
   void end_late(Time now);
@@ -136,6 +139,7 @@ class Server {
   bool has_started_late_ = false;  // too few processes have come in time
   bool is_superseded_ = false;     // the standby may have taken over
   std::set<int> passed_signals_{};
+  std::vector<int> held_signals_{};  // those that have come before this standby has the processes
   Time last_time_{};
 };
 

@@ -84,7 +84,9 @@ struct AgentsChanged {
 
   friend bool operator==(const AgentsChanged&, const AgentsChanged&) = default;
 };
-using Action = std::variant<Send, Authenticate, Close, Note, Finish, AgentsChanged>;
+/// The standby rules from now on. Carried out before anybody else is told.
+struct Ruling {};
+using Action = std::variant<Send, Authenticate, Close, Note, Finish, AgentsChanged, Ruling>;
 
 /// Actions in the order in which the caller must carry them out.
 class Actions {
@@ -103,6 +105,7 @@ class Actions {
     actions_.emplace_back(Note{level, std::move(text)});
   }
   void finish(Finish finish) { actions_.emplace_back(std::move(finish)); }
+  void rule() { actions_.emplace_back(Ruling{}); }
   void change_agents(AgentsChanged changed) { actions_.emplace_back(std::move(changed)); }
 
   [[nodiscard]] std::vector<Action> take() { return std::exchange(actions_, {}); }

@@ -198,15 +198,6 @@ void Server::settle(Time now) {
 
 // ---- taking over from a lost server ----
 
-/// Ends this server if the hosts that it has heard within `patience` are too few for it to rule.
-void Server::stop_if_superseded(Time now, Time patience) {
-  if (finished() || hosts_.has_quorum(now, patience)) return;
-  is_superseded_ = true;
-  finish({1, fmt::format("this server has lost half of the job's {} hosts or more, so that the "
-                         "standby may have taken over",
-                         hosts_.electorate()->voters.size())});
-}
-
 void Server::take_over_if_due(Time now) {
   last_time_ = now;
   if (!take_over_ || !take_over_->is_complete(now)) return;
@@ -219,7 +210,7 @@ void Server::take_over_if_due(Time now) {
 /// lost, as those of a lost host.
 void Server::inherit(const Inheritance& all, Time now) {
   adopt(all, processes_, hosts_, generation_, outcome_, now);
-  if (generation() == 0) finish({1, "the first rendezvous server was lost before a session began"});
+  if (generation() == 0) finish({1, all.why_nothing_goes_on()});
   for (const ProcessId id : all.members)
     if (Process& process = *processes_.find(id); !process.link && !process.ended_unheard)
       lose(process, "the first rendezvous server is lost, and this rank or its host with it",
@@ -239,6 +230,7 @@ void Server::inherit(const Inheritance& all, Time now) {
         *join = {.generation = generation(), .commit = join->commit};
     on_message(link, current, now);
   }
+  for (const int number : std::exchange(held_signals_, {})) on_signal(number, now);
   settle(now);
 }
 
@@ -263,7 +255,7 @@ void Server::meet(Time now) {
   dismiss_removed(all, now);
   if (!has_enough(all.survivors.size() + all.newcomers.size())) return;
   // Otherwise the standby may be about to begin a generation of the same processes.
-  if (!hosts_.has_quorum(now, options_.lease / 2)) return;
+  if (!hosts_.surely_rules(now)) return;
   stalls_.clear();
   hosts_.forget_failed_starts();
   if (generation_.publish(all)) outcome_.note_departure();
@@ -378,8 +370,8 @@ void Server::finish(Finish finish) {
   // Tell the caller before the agents: it watches them, and must know that the job is over before
   // they do.
   actions_.finish(finish);
-  connections_.send_to_admitted(
-      std::make_shared<const Message>(End{finish.status, finish.reason, finish.restarts}));
+  connections_.send_to_admitted(std::make_shared<const Message>(
+      End{finish.status, finish.reason, finish.restarts, is_superseded_}));
 }
 
 /// True if the job is to start again. Not if its program cannot be run or hosts were missing: that

@@ -24,6 +24,7 @@ void TakeOver::greet(Link link, const Hello& hello, Time now) {
     return connections_.turn_away(
         link, Refusal{"it belongs to another job, or has another version of Kolo"}, now);
   if (hello.role == Role::process) {
+    forget(hello.process);
     connections_.admit(link, hello.role, hello.process);
     onlookers_.emplace(link, Onlooker{hello});
     if (rules()) actions_.send(link, Succession{reason_of_succession});
@@ -45,6 +46,7 @@ void TakeOver::on_message(Link link, const Message& message, Time now) {
   } else if (const auto voter = voters_.find(link); voter != voters_.end()) {
     if (const auto* const vote = std::get_if<Vote>(&message)) {
       voter->second.vote = *vote;
+      voter->second.server_heard = now - std::min(vote->silence, options_.lease);
       count(now);
     } else if (const auto* const alive = std::get_if<Keepalive>(&message)) {
       actions_.send(link, *alive);
@@ -61,6 +63,16 @@ void TakeOver::note_end(Link agent, ProcessId process) {
   if (!vote) return;
   for (Held& held : vote->processes)
     if (held.process == process) held.slot = -1;
+}
+
+/// The process has come again, because its earlier connection has failed.
+void TakeOver::forget(ProcessId process) {
+  departed_.erase(process);
+  std::erase_if(onlookers_, [&](const auto& entry) {
+    const bool is_same = entry.second.hello.process == process;
+    if (is_same) connections_.close(entry.first);
+    return is_same;
+  });
 }
 
 void TakeOver::on_close(Link link) {
@@ -95,22 +107,25 @@ bool TakeOver::guards_job() const {
 
 /// Rules from now on if the votes suffice. Each vote is for good: its agent does not return to the
 /// lost server, which therefore has too few for ever.
+/// Each vote may delay the first session further, also one that comes later: by hearing the server
+/// it shows that the server lives.
 void TakeOver::count(Time now) {
-  std::optional<Time> heard;
-  has_ended_ = true;
+  if (!rules()) {  // some who have voted may have left
+    has_ended_ = true;
+    server_heard_ = Time::min();
+  }
   for (const auto& [link, voter] : voters_) {
     if (!voter.vote) continue;
     const Vote& vote = *voter.vote;
     if (!electorate_) electorate_ = Electorate{vote.voters, vote.server, vote.standby};
     has_ended_ &= vote.has_ended;
-    const Time then = now - std::min(vote.silence, options_.lease);
-    if (!heard || *heard < then) heard = then;
+    server_heard_ = std::max(server_heard_, voter.server_heard);
   }
   if (!rules()) {
     if (!electorate_ || !is_quorum(*electorate_, [&](ProcessId id) { return has_vote_of(id); }))
       return;
     ruling_since_ = now;
-    server_heard_ = heard.value_or(now);
+    actions_.rule();
     actions_.note(LogLevel::warning, reason_of_succession);
     for (const auto& [link, onlooker] : onlookers_)
       actions_.send(link, Succession{reason_of_succession});

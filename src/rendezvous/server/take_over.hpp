@@ -55,6 +55,7 @@ class TakeOver {
   struct Voter {
     Hello hello{};
     std::optional<Vote> vote{};
+    Time server_heard{};  // by this voter
     bool is_welcome = false;
   };
   struct Onlooker {
@@ -67,6 +68,7 @@ class TakeOver {
   [[nodiscard]] bool is_held(ProcessId process) const;
   [[nodiscard]] bool guards_job() const;
   void note_end(Link agent, ProcessId process);
+  void forget(ProcessId process);
   [[nodiscard]] Time deadline() const;
 
   const ServerOptions& options_;
@@ -78,8 +80,8 @@ class TakeOver {
   std::set<ProcessId> departed_{};  // closed their connections; their agents tell how they ended
   std::optional<Electorate> electorate_{};  // according to the first vote
   std::optional<Time> ruling_since_{};
-  Time server_heard_{};    // the last time that a voter has heard the lost server
-  bool has_ended_ = true;  // the lost server, according to all who have voted
+  Time server_heard_ = Time::min();  // the last time that a voter has heard the lost server
+  bool has_ended_ = true;            // the lost server, according to all who have voted
 };
 
 }  // namespace kolo::internal::rendezvous

@@ -72,13 +72,15 @@ std::ptrdiff_t affordable_leaving(const ServerOptions& options) {
 
 TcpServer::TcpServer(const ServerOptions& options, const transport::Endpoint& at,
                      std::function<void(LogLevel, const std::string&)> write_note,
-                     std::function<void(const AgentsChanged&)> change_agents)
+                     std::function<void(const AgentsChanged&)> change_agents,
+                     std::function<void()> on_rule)
     : silence_(options.lease),
       end_timeout_(options.end_timeout),
       max_leaving_(affordable_leaving(options)),
       server_(affordable(options), random_number),
       write_note_(std::move(write_note)),
       change_agents_(std::move(change_agents)),
+      on_rule_(std::move(on_rule)),
       listeners_(transport::listen_at(at, options.port_range)),
       port_(transport::address_of(listeners_.front().get()).port),
       has_secret_(options.secret != Secret{}),
@@ -144,11 +146,15 @@ JobEnd TcpServer::run() {
 }
 
 // `run` calls this at least every `silence_ / 8`. So a gap of more than `silence_ / 4` means that
-// this process was stopped.
+// this process was stopped. A standby may have taken over meanwhile, which the server must rule out
+// before it acts.
 Time TcpServer::now() {
   const Clock::time_point now = Clock::now();
   const Time gap = now - std::exchange(looked_, now);
-  if (gap > silence_ / 4) stopped_for_ += gap;
+  if (gap > silence_ / 4) {
+    stopped_for_ += gap;
+    server_.on_suspension();
+  }
   return now - begin_ - stopped_for_;
 }
 
@@ -298,6 +304,8 @@ void TcpServer::carry_out() {
       write_note_(note->level, note->text);
     } else if (const auto* changed = std::get_if<AgentsChanged>(&action)) {
       if (change_agents_) change_agents_(*changed);
+    } else if (std::holds_alternative<Ruling>(action)) {
+      if (on_rule_) on_rule_();
     } else if (const auto* finish = std::get_if<Finish>(&action)) {
       end_ = JobEnd{finish->status, finish->reason, finish->restarts, finish->last_lines, ""};
       has_processes_ = finish->has_processes;

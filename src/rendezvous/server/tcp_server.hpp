@@ -37,10 +37,12 @@ struct JobEnd {
 class TcpServer {
  public:
   /// Begins to listen. `write_note` receives messages for the log, `change_agents` the connected
-  /// agents; the thread in `run` calls both. Throws BackendError.
+  /// agents, and `on_rule` is called once a standby rules; the thread in `run` calls all of them.
+  /// Throws BackendError.
   TcpServer(const ServerOptions& options, const transport::Endpoint& at,
             std::function<void(LogLevel, const std::string&)> write_note,
-            std::function<void(const AgentsChanged&)> change_agents = {});
+            std::function<void(const AgentsChanged&)> change_agents = {},
+            std::function<void()> on_rule = {});
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
@@ -101,6 +103,7 @@ class TcpServer {
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
   std::function<void(const AgentsChanged&)> change_agents_;
+  std::function<void()> on_rule_;
   std::vector<node::FileDescriptor> listeners_;
   std::vector<node::NotInherited> not_inherited_{};  // the listeners, in forked children
   std::uint16_t port_;
