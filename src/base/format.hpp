@@ -15,7 +15,7 @@ namespace kolo::internal {
 [[nodiscard]] KOLO_EXPORT std::string_view to_string(DType dtype);    // "f32"
 [[nodiscard]] std::string_view to_string(OperationType type);
 [[nodiscard]] KOLO_EXPORT std::string_view to_string(ReduceOp op);
-[[nodiscard]] std::string_view to_string(Compression compression);
+[[nodiscard]] KOLO_EXPORT std::string_view to_string(Compression compression);
 [[nodiscard]] std::string_view to_string(AverageOver over);
 [[nodiscard]] std::string to_string(Device device);  // "cpu", "cuda:1", "cuda"
 

@@ -3,7 +3,7 @@
 
 #include "torch/checkpoint/optimizer_state.hpp"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <concepts>
 #include <map>
@@ -16,8 +16,10 @@
 
 #include "kolo/error.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
+#include "torch/checkpoint/shard_collector.hpp"
 #include "torch/optimizer/optimizer_kinds.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/safetensors/strict_json.hpp"
 
@@ -96,10 +98,14 @@ StateView save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
     groups.push_back(std::move(options));
   }
   view.metadata = {{"class", kind.name}, {"param_groups", groups.dump()}};
-  const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
-  if (sharded != nullptr && !stored) {
+  if (stored) return view;
+  if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer)) {
     view.metadata.emplace(shard_place_entry, sharded->place());
     view.metadata.emplace(shard_parameters_entry, sharded->describe_parameters());
+  } else if (const auto group = shard_group_of(optimizer.param_groups())) {
+    const auto find = [&](const ::torch::Tensor& shard) { return group->of_shard(shard); };
+    view.metadata.emplace(shard_place_entry, shard_place_text(group->position));
+    view.metadata.emplace(shard_parameters_entry, describe(shards_by_number(optimizer, find)));
   }
   return view;
 }
@@ -112,7 +118,7 @@ StateView save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
 template <typename K>
 class Loader {
  public:
-  Loader(const StateView& saved, Optimizer& optimizer, const ParameterShards* shards)
+  Loader(const StateView& saved, Optimizer& optimizer, const ShardFinder& shards)
       : saved_(saved), optimizer_(optimizer), shards_(shards) {}
 
   void read(const json& groups) {
@@ -176,26 +182,27 @@ class Loader {
 
   void set(::torch::Tensor& value, const ::torch::Tensor& found, const ::torch::Tensor& parameter,
            const std::string& name) const {
-    const ParameterShard* shard = shards_ == nullptr ? nullptr : shards_->of_shard(parameter);
+    const ParameterShard* shard = shards_ ? shards_(parameter) : nullptr;
     const ::torch::Tensor& like = shard == nullptr ? parameter : shard->whole;
     if (found.sizes() != like.sizes())
       refuse_state("'" + name + "' is " + describe(found) + ", its parameter " + describe(like));
     // The copy has the parameter's order in memory, like the tensors that the optimizer makes.
-    value = at::empty_like(like, like.options().dtype(found.dtype()));
+    value = at::empty_strided(like.sizes(), like.strides(),
+                              parameter.options().dtype(found.dtype()).requires_grad(false));
     value.copy_(found);
     if (shard != nullptr) value = shard->shard_of(value).clone();
   }
 
   const StateView& saved_;
   Optimizer& optimizer_;
-  const ParameterShards* shards_;
+  const ShardFinder& shards_;
   std::vector<typename K::Options> options_{};
   std::vector<std::pair<::torch::Tensor, std::unique_ptr<typename K::State>>> states_{};
   std::size_t used_ = 0;
 };
 
 template <typename K>
-void load_as(K kind, const StateView& saved, Optimizer& optimizer, const ParameterShards* shards) {
+void load_as(K kind, const StateView& saved, Optimizer& optimizer, const ShardFinder& shards) {
   const auto found = saved.metadata.find("class");
   if (found == saved.metadata.end() || found->second != kind.name)
     refuse_state("it is of the class '" + (found == saved.metadata.end() ? "" : found->second) +
@@ -204,7 +211,11 @@ void load_as(K kind, const StateView& saved, Optimizer& optimizer, const Paramet
   const std::string there = place == saved.metadata.end() ? "" : place->second;
   auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer);
   if (sharded != nullptr) sharded->adopt_parameters();
-  const std::string here = sharded == nullptr || shards != nullptr ? "" : sharded->place();
+  std::string here;
+  if (sharded != nullptr && !shards) here = sharded->place();
+  if (sharded == nullptr && !shards)
+    if (const auto group = shard_group_of(optimizer.param_groups()))
+      here = shard_place_text(group->position);
   require_same_place(there, here);
   const at::NoGradGuard no_grad;
   Loader<K> loader(saved, optimizer, shards);
@@ -224,9 +235,11 @@ void load_as(K kind, const StateView& saved, Optimizer& optimizer, const Paramet
 
 void require_same_place(const std::string& there, const std::string& here) {
   if (there == here) return;
-  refuse_state("it has " + (there.empty() ? "the full state" : "shard " + there) + ", not " +
-               (here.empty() ? "the full state" : "shard " + here) +
-               ". Load a ShardedOptimizer's with load_full_state() or load_sharded_state()");
+  refuse_state(
+      "it has " + (there.empty() ? "the full state" : "shard " + there) + ", not " +
+      (here.empty() ? "the full state" : "shard " + here) +
+      ". Load it with load_full_state() or load_sharded_state() of the ShardedOptimizer or "
+      "FullySharded");
 }
 
 std::string obstacle_to_saving(const Optimizer& optimizer) {
@@ -251,7 +264,7 @@ bool is_archive(const StateView& state) {
   return start == "PK";
 }
 
-void load_optimizer(const StateView& state, Optimizer& optimizer, const ParameterShards* shards) {
+void load_optimizer(const StateView& state, Optimizer& optimizer, const ShardFinder& shards) {
   if (is_archive(state)) refuse_state("it is an archive of LibTorch's own");
   if (!with_kind(optimizer, [&](auto kind) { load_as(kind, state, optimizer, shards); }))
     refuse_state("it is not a LibTorch archive");

@@ -16,7 +16,10 @@
 
 namespace kolo::internal {
 
-class ParameterShards;
+struct ParameterShard;
+
+/// Returns the shard that an optimizer has in place of a parameter; null for a whole parameter.
+using ShardFinder = std::function<const ParameterShard*(const ::torch::Tensor&)>;
 
 /// Why a safetensors file cannot hold the optimizer's state; "" if it can. There are two reasons. A
 /// class other than SGD, Adam, AdamW, RMSprop, Adagrad and the Distributed- or ShardedOptimizer of
@@ -38,7 +41,7 @@ class ParameterShards;
 /// optimizer of the same class, with as many groups, and parameters of the same shapes. With
 /// `shards`, the state holds full tensors, and this rank loads its shards of them.
 void load_optimizer(const StateView& state, ::torch::optim::Optimizer& optimizer,
-                    const ParameterShards* shards = nullptr);
+                    const ShardFinder& shards = {});
 
 /// The metadata entry of a state that has only the shards of one rank.
 constexpr const char* shard_place_entry = "kolo.shard";

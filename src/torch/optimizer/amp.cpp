@@ -12,6 +12,7 @@
 #include "kolo/torch/optimizer.hpp"
 #include "torch/autocast_state.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 
 namespace kolo {
 
@@ -99,6 +100,8 @@ void GradScaler::unscale_gradients(Optimizer& optimizer) {
       divided_[gradient.unsafeGetTensorImpl()] = {gradient, gradient._version()};
   }
   if (reducing != nullptr) nonfinite = reducing->on_any_rank(std::move(nonfinite));
+  if (const auto group = shard_group_of(optimizer.param_groups()))
+    nonfinite = group->on_any_rank(std::move(nonfinite));
   unscaled_.push_back({&optimizer, std::move(nonfinite)});
 }
 

@@ -48,6 +48,8 @@ class BackwardCall : public c10::DebugInfoBase {
   static void watch(const std::weak_ptr<BackwardPart>& part);
   /// The call that this thread works for. Throws InvalidArgument if LibTorch has not reported it.
   static BackwardCall& current();
+  /// True if this thread works for a call that LibTorch has reported.
+  [[nodiscard]] static bool is_running() { return find() != nullptr; }
 
   /// Adds a pass, which then ends with this call. Throws InvalidArgument if the call has ended.
   /// Thread-safe.

@@ -16,6 +16,7 @@
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/gradients.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/optimizer/gradient_norm.hpp"
 
@@ -164,7 +165,9 @@ double clip_grad_norm(::torch::optim::Optimizer& optimizer, double max_norm,
   const at::NoGradGuard no_grad;
   const auto& groups = optimizer.param_groups();
   const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
-  const ::torch::Tensor norm = norm_of(gradients, options.norm_type, device_of(groups));
+  ::torch::Tensor norm = norm_of(gradients, options.norm_type, device_of(groups));
+  if (const auto group = shard_group_of(groups))
+    norm = join_norms(norm, options.norm_type, group->operation + "norm", group->set);
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }

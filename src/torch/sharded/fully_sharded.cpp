@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "kolo/torch/fully_sharded.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "torch/sharded/fully_sharded_state.hpp"
+#include "torch/sharded/model_units.hpp"
+#include "training/agreement.hpp"
+#include "training/optimizer/optimizer_setup.hpp"
+
+namespace kolo {
+
+using namespace internal;
+
+// ---- Modules
+
+namespace {
+
+// The positions for the modules that this thread constructs.
+std::optional<ShardPosition>& constructing() {
+  thread_local std::optional<ShardPosition> position;
+  return position;
+}
+
+ShardPosition require_position(const ProcessSet& set) {
+  if (set.rank() < 0)
+    throw InvalidArgument("FullySharded: this rank is not a member of the process set");
+  return ShardPosition::in(set);
+}
+
+}  // namespace
+
+ConstructSharded::ConstructSharded(const ProcessSet& set) {
+  if (constructing())
+    throw InvalidArgument("ConstructSharded: there is one on this thread already");
+  constructing() = require_position(set);
+}
+
+ConstructSharded::~ConstructSharded() { constructing().reset(); }
+
+namespace detail {
+
+ShardedModule::ShardedModule() noexcept = default;
+ShardedModule::~ShardedModule() = default;
+// A copy of a module has parameters of its own, which nobody has divided.
+ShardedModule::ShardedModule(const ShardedModule& /*other*/) noexcept {}
+ShardedModule& ShardedModule::operator=(const ShardedModule& /*other*/) noexcept { return *this; }
+
+// Inner units are constructed first, and have divided their parameters.
+void ShardedModule::constructed(::torch::nn::Module& module) {
+  if (!constructing()) return;
+  std::vector<ShardedUnit::Parameter> own;
+  std::vector<const c10::TensorImpl*> divided;
+  for (const auto& child : module.modules(/*include_self=*/false))
+    if (const auto* inner = dynamic_cast<const ShardedModule*>(child.get());
+        inner != nullptr && inner->unit_)
+      for (std::size_t i = 0; i < inner->unit_->size(); ++i)
+        divided.push_back(inner->unit_->whole(i).unsafeGetTensorImpl());
+  for (const auto& item : module.named_parameters()) {
+    const auto* const tensor = item.value().unsafeGetTensorImpl();
+    if (std::ranges::find(divided, tensor) != divided.end()) continue;
+    divided.push_back(tensor);
+    own.push_back({item.key(), item.value()});
+  }
+  unit_ = std::make_shared<ShardedUnit>(std::move(own), *constructing());
+}
+
+ShardedModule::Call::Call(const ShardedModule& module)
+    : use_(module.unit_ ? std::make_unique<UnitUse>(module.unit_) : nullptr) {}
+ShardedModule::Call::~Call() = default;
+void ShardedModule::Call::add_result(const ::torch::Tensor& tensor) {
+  if (use_) use_->add_result(tensor);
+}
+void ShardedModule::Call::end() {
+  if (use_) use_->end();
+}
+
+}  // namespace detail
+
+// ---- Units
+
+namespace {
+
+void require_valid(const FullyShardedOptions& options) {
+  if (options.op != ReduceOp::average && options.op != ReduceOp::sum)
+    throw InvalidArgument("FullySharded: op must be average or sum");
+  if (options.units_ahead < 0)
+    throw InvalidArgument("FullySharded: units_ahead is " + std::to_string(options.units_ahead) +
+                          ", but must not be negative");
+  if (options.compute && !c10::isFloatingType(*options.compute))
+    throw InvalidArgument("FullySharded: compute must be a floating-point dtype");
+}
+
+// Gradients that were computed in a half type lose nothing in it on the wire. The sums are made in
+// the dtype of the shards.
+Compression wire_of(const FullyShardedOptions& options) {
+  if (options.compression != Compression::none || !options.compute) return options.compression;
+  if (*options.compute == at::kBFloat16) return Compression::bf16;
+  return *options.compute == at::kHalf ? Compression::fp16 : Compression::none;
+}
+
+UnitScheduleOptions schedule_options(const FullyShardedOptions& options) {
+  return {.op = options.op,
+          .compression = wire_of(options),
+          .reshard_after_forward = options.reshard_after_forward,
+          .units_ahead = options.units_ahead,
+          .process_set = options.process_set};
+}
+
+// The unit of the module: made by ConstructSharded, or new.
+std::shared_ptr<ShardedUnit> unit_for(detail::ShardedModule& module, ShardPosition position) {
+  std::shared_ptr<ShardedUnit> unit = ShardedUnit::of(module);
+  if (!unit) {
+    unit = std::make_shared<ShardedUnit>(std::vector<ShardedUnit::Parameter>{}, position);
+    ShardedUnit::set(module, unit);
+  }
+  if (unit->listener()) throw InvalidArgument("FullySharded: another one has this model");
+  if (unit->position() != position)
+    throw InvalidArgument(
+        "FullySharded: the model was constructed for other ranks. Give ConstructSharded the same "
+        "process set");
+  return unit;
+}
+
+std::size_t find_in(const ShardedUnit& unit, const ::torch::Tensor& tensor) {
+  std::size_t i = 0;
+  while (i < unit.size() && !unit.whole(i).is_same(tensor)) ++i;
+  return i;
+}
+
+}  // namespace
+
+FullySharded::State::State(::torch::nn::Module& module, const FullyShardedOptions& given,
+                           std::string name)
+    : model(module),
+      options(given),
+      prefix(std::move(name)),
+      schedule(prefix, schedule_options(given)) {}
+
+// Puts each parameter into its unit, and the units into the state.
+void FullySharded::State::divide() {
+  const ShardPosition position = require_position(options.process_set);
+  const ModelUnits found = units_of(model);
+  for (const ModelUnit& unit : found.units) {
+    units.push_back(unit_for(*unit.module, position));
+    unit_names.push_back(unit.name.empty() ? "model" : unit.name);
+  }
+  std::vector<std::size_t> listed(found.units.size());
+  for (const ModelParameter& parameter : found.parameters) {
+    ShardedUnit& unit = *units[parameter.unit];
+    const std::size_t index = find_in(unit, parameter.tensor);
+    if (index == unit.size()) {
+      unit.add({parameter.names.front(), parameter.tensor});
+    } else {
+      unit.rename(index, parameter.names.front());
+    }
+    ++listed[parameter.unit];
+    places.push_back({parameter.names, parameter.unit, index});
+  }
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (listed[i] != units[i]->size())
+      throw InvalidArgument("FullySharded: a parameter of '" + unit_names[i] +
+                            "' was replaced, or shared with another unit, after it was divided. "
+                            "Share parameters without ConstructSharded");
+    units[i]->connect(self, i, options.compute);
+    schedule.add(unit_names[i],
+                 {.contains_units = found.units[i].contains_units,
+                  .has_frozen = units[i]->has_frozen(),
+                  .trained = units[i]->trained()},
+                 *units[i]);
+  }
+}
+
+std::vector<Item> FullySharded::State::items() const {
+  std::vector<Item> items{
+      {"options", std::string(to_string(options.op)) + ", compression " +
+                      std::string(to_string(wire_of(options))) + ", units_ahead " +
+                      std::to_string(options.units_ahead) +
+                      (options.reshard_after_forward ? "" : ", without reshard_after_forward") +
+                      (options.compute ? std::string(", compute ") + c10::toString(*options.compute)
+                                       : std::string())}};
+  for (const Place& place : places)
+    items.push_back({place.names.front(), units[place.unit]->describe(place.index) + " in unit '" +
+                                              unit_names[place.unit] + "'"});
+  return items;
+}
+
+void FullySharded::State::make_group() {
+  auto made =
+      std::make_shared<ShardGroup>(ShardGroup{.set = options.process_set,
+                                              .operation = prefix,
+                                              .position = ShardPosition::in(options.process_set)});
+  for (const Place& place : places)
+    made->shards.push_back(units[place.unit]->description(place.index));
+  group = std::move(made);
+  add_shard_group(group);
+}
+
+// ---- Forward and backward
+
+void FullySharded::State::begin_pass() {
+  if (schedule.in_pass()) return;
+  BackwardCall::current().add(self);
+  schedule.set_reducing(*guards == 0);
+  schedule.begin_pass();
+}
+
+void FullySharded::State::enter(ShardedUnit& unit, bool recording) {
+  if (BackwardCall::is_running()) begin_pass();  // forward is computed again
+  schedule.enter(unit.index(), recording);
+}
+
+void FullySharded::State::leave(ShardedUnit& unit, bool threw) {
+  schedule.leave(unit.index(), threw);
+}
+
+// A call of torch::autograd::grad() is no pass: it makes no gradients of parameters.
+void FullySharded::State::enter_backward(ShardedUnit& unit, std::size_t stamp) {
+  if (!BackwardCall::is_running()) return schedule.gather(unit.index());
+  begin_pass();
+  schedule.enter_backward(unit.index(), stamp);
+}
+
+void FullySharded::State::gradients_complete(ShardedUnit& unit) {
+  begin_pass();
+  schedule.gradients_complete(unit.index());
+}
+
+void FullySharded::State::fail_unbegun_pass(const GraphNodes& reached) noexcept {
+  const bool is_reached =
+      std::ranges::any_of(units, [&](const auto& unit) { return reached.contains(unit->node()); });
+  if (is_reached) schedule.fail_pass();
+}
+
+FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions& options) {
+  require_valid(options);
+  const ProcessSet& set = options.process_set;
+  (void)require_position(set);
+  const std::string prefix =
+      "fully_sharded." + std::to_string(agree_on_optimizer_number(set)) + ".";
+  state_ = std::make_shared<State>(model, options, prefix);
+  state_->self = state_;
+  share_failure(
+      prefix + "construction", "FullySharded: ", [&] { state_->divide(); }, set);
+  require_agreement(prefix + "agreement", "FullySharded: the model or the options", state_->items(),
+                    set);
+  state_->make_group();
+  BackwardCall::watch(state_);
+}
+
+FullySharded::~FullySharded() {
+  for (const auto& unit : state_->units) unit->disconnect();
+}
+
+std::vector<::torch::Tensor> FullySharded::parameters() const {
+  std::vector<::torch::Tensor> shards;
+  for (const State::Place& place : state_->places) shards.push_back(state_->shard(place));
+  return shards;
+}
+
+NamedParameters FullySharded::named_parameters() const {
+  NamedParameters shards;
+  for (const State::Place& place : state_->places)
+    shards.emplace_back(place.names.front(), state_->shard(place));
+  return shards;
+}
+
+NoSync FullySharded::no_sync() const { return NoSync(state_->guards); }
+
+void FullySharded::take_part() {
+  state_->schedule.set_reducing(*state_->guards == 0);
+  state_->schedule.take_part();
+}
+
+FullySharded::Counters FullySharded::counters() const {
+  const UnitSchedule::Counters& counters = state_->schedule.counters();
+  return {counters.gathers, counters.late_gathers, counters.reductions};
+}
+
+struct FullySharded::Whole::State {
+  std::shared_ptr<FullySharded::State> state;
+};
+
+FullySharded::Whole::Whole(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FullySharded::Whole::~Whole() { state_->state->schedule.release_all(); }
+
+FullySharded::Whole FullySharded::gather() const {
+  state_->schedule.gather_all();
+  return Whole(std::make_unique<Whole::State>(Whole::State{state_}));
+}
+
+}  // namespace kolo

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/sharded/sharded_unit.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/hash.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "torch/tensor_view.hpp"
+
+namespace kolo::internal {
+
+namespace autograd = ::torch::autograd;
+using ::torch::Tensor;
+
+// ---- The graph
+
+/// Has the highest priority, as the accumulation of a leaf's gradient has: autograd runs it as soon
+/// as the last gradient of the unit has arrived.
+class ShardedUnit::Node final : public autograd::Node {
+ public:
+  explicit Node(std::weak_ptr<ShardedUnit> unit)
+      : autograd::Node(UINT64_MAX), unit_(std::move(unit)) {}
+
+  autograd::variable_list apply(autograd::variable_list&& gradients) override {
+    const std::shared_ptr<ShardedUnit> unit = unit_.lock();
+    const std::shared_ptr<UnitListener> listener = unit ? unit->listener() : nullptr;
+    if (listener) {
+      unit->add_gradients(std::move(gradients));
+      listener->gradients_complete(*unit);
+    }
+    return {};
+  }
+  [[nodiscard]] std::string name() const override { return "kolo::ShardedUnit"; }
+
+  /// LibTorch before 2.15 keeps nodes in shared pointers.
+  template <typename Pointer = NodePointer>
+  static Pointer make(const std::weak_ptr<ShardedUnit>& unit) {
+    if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
+      return std::make_shared<Node>(unit);
+    } else {
+      return Pointer(c10::make_intrusive<Node>(unit));
+    }
+  }
+
+ private:
+  std::weak_ptr<ShardedUnit> unit_;
+};
+
+UnitUse::UnitUse(const std::shared_ptr<ShardedUnit>& unit)
+    : unit_(unit), listener_(unit->listener()), stamp_(unit->stamp()) {
+  if (!listener_)
+    throw InvalidArgument(
+        "FullySharded: the module's parameters are in shards, and no FullySharded gathers them. "
+        "Construct one, and let it outlive the calls of forward");
+  listener_->enter(*unit_, at::GradMode::is_enabled());
+}
+
+UnitUse::~UnitUse() {
+  if (!has_ended_) listener_->leave(*unit_, /*threw=*/true);
+}
+
+void UnitUse::end() {
+  has_ended_ = true;
+  listener_->leave(*unit_, /*threw=*/false);
+}
+
+void UnitUse::add_result(const Tensor& tensor) {
+  if (!tensor.requires_grad() || !at::GradMode::is_enabled()) return;
+  tensor.register_hook([unit = std::weak_ptr(unit_), stamp = stamp_](const at::TensorBase&) {
+    const std::shared_ptr<ShardedUnit> alive = unit.lock();
+    const std::shared_ptr<UnitListener> listener = alive ? alive->listener() : nullptr;
+    if (listener) listener->enter_backward(*alive, stamp);
+  });
+}
+
+// ---- Parameters
+
+ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, ShardPosition position)
+    : position_(position) {
+  for (Parameter& parameter : parameters) add(std::move(parameter));
+}
+
+ShardedUnit::~ShardedUnit() = default;
+
+void ShardedUnit::add(Parameter parameter) {
+  entries_.push_back(divide(std::move(parameter)));
+  hide(entries_.back());
+}
+
+ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
+  const at::NoGradGuard no_grad;
+  const Tensor& whole = parameter.tensor;
+  const std::string& name = parameter.name;
+  require_supported(whole, name);
+  if (!whole.is_floating_point())
+    throw InvalidArgument("FullySharded: '" + name + "' is " + internal::describe(whole) +
+                              ", but only floating-point parameters can be sharded; make it a "
+                              "buffer",
+                          name);
+  if (!whole.is_non_overlapping_and_dense())
+    throw InvalidArgument(
+        "FullySharded: '" + name + "': " + internal::describe(whole) +
+            " is not dense in memory; make it contiguous. Or it is shared with another "
+            "unit, and ConstructSharded has divided it there: construct the model "
+            "without it",
+        name);
+  if (!whole.is_leaf())
+    throw InvalidArgument("FullySharded: '" + name +
+                              "' is no leaf of the autograd graph: another "
+                              "FullySharded has it, or an operation has computed it",
+                          name);
+  Entry entry{.name = name,
+              .whole = whole,
+              .shard = elements_in_memory(whole)
+                           .narrow(0, position_.begin(whole.numel()), position_.size(whole.numel()))
+                           .clone(),
+              .sizes = whole.sizes().vec(),
+              .strides = whole.strides().vec(),
+              .elements = whole.numel(),
+              .trains = whole.requires_grad()};
+  entry.shard.set_requires_grad(entry.trains);
+  entry.freed =
+      at::full({1}, std::numeric_limits<double>::quiet_NaN(), whole.options().requires_grad(false))
+          .storage();
+  return entry;
+}
+
+void ShardedUnit::hide(Entry& entry) noexcept {
+  c10::TensorImpl& tensor = *entry.whole.unsafeGetTensorImpl();
+  tensor.set_storage_keep_dtype(entry.freed);
+  tensor.set_sizes_and_strides(entry.sizes, std::vector<std::int64_t>(entry.sizes.size()), 0);
+}
+
+void ShardedUnit::show(Entry& entry) {
+  c10::TensorImpl& tensor = *entry.whole.unsafeGetTensorImpl();
+  tensor.set_storage_keep_dtype(storage_);
+  tensor.set_sizes_and_strides(entry.sizes, entry.strides,
+                               entry.offset / static_cast<std::int64_t>(tensor.itemsize()));
+}
+
+void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t index,
+                          std::optional<::torch::Dtype> compute) {
+  const at::NoGradGuard no_grad;
+  listener_ = std::move(listener);
+  index_ = index;
+  trained_ = 0;
+  bytes_ = 0;
+  node_ = Node::make(weak_from_this());
+  const c10::Device device =
+      entries_.empty() ? c10::Device(c10::kCPU) : entries_.front().whole.device();
+  storage_ = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetAllocator(device.type()),
+                          /*resizable=*/false);
+  for (Entry& entry : entries_) {
+    const Tensor& whole = entry.whole;
+    if (whole.device() != device)
+      throw InvalidArgument("FullySharded: '" + entry.name + "' is on " + whole.device().str() +
+                                ", but '" + entries_.front().name + "' is on " + device.str(),
+                            entry.name);
+    const auto options =
+        whole.options().requires_grad(false).dtype(compute.value_or(entry.shard.scalar_type()));
+    Tensor hidden = at::full({1}, std::numeric_limits<double>::quiet_NaN(), options);
+    entry.freed = hidden.storage();
+    // A tensor of another dtype takes the place of the old one behind the module's tensor.
+    whole.set_data(hidden.expand(entry.sizes));
+    hide(entry);
+    if (entry.trains) {
+      const auto number = node_->add_input_metadata(whole);
+      autograd::impl::set_gradient_edge(whole, autograd::Edge(node_, number));
+      ++trained_;
+    }
+    constexpr std::size_t alignment = 64;
+    entry.offset = static_cast<std::int64_t>(bytes_);
+    const std::size_t size = static_cast<std::size_t>(entry.elements * whole.element_size());
+    bytes_ += (size + alignment - 1) / alignment * alignment;
+  }
+}
+
+Tensor ShardedUnit::shaped(std::size_t i, const Tensor& elements) const {
+  return elements.as_strided(entries_[i].sizes, entries_[i].strides);
+}
+
+bool ShardedUnit::is_row_major(std::size_t i) const {
+  std::int64_t expected = 1;
+  for (std::size_t d = entries_[i].sizes.size(); d-- > 0; expected *= entries_[i].sizes[d])
+    if (entries_[i].sizes[d] != 1 && entries_[i].strides[d] != expected) return false;
+  return true;
+}
+
+ParameterShard ShardedUnit::description(std::size_t i) const {
+  const Entry& entry = entries_[i];
+  return {.whole = at::empty_strided(
+              entry.sizes, entry.strides,
+              entry.shard.options().requires_grad(false).device(c10::DeviceType::Meta)),
+          .shard = entry.shard,
+          .elements = entry.elements,
+          .begin = position_.begin(entry.elements),
+          .size = position_.size(entry.elements),
+          .lengths = entry.sizes,
+          .strides = entry.strides};
+}
+
+std::string ShardedUnit::describe(std::size_t i) const {
+  return internal::describe(description(i).whole) + (entries_[i].trains ? "" : ", frozen");
+}
+
+// ---- Memory
+
+void ShardedUnit::require_own(const Entry& entry) const {
+  if (entry.whole.storage().unsafeGetStorageImpl() == entry.freed.unsafeGetStorageImpl()) return;
+  throw InvalidArgument("FullySharded: '" + entry.name +
+                            "' was given other memory, as by to() or set_data(). Convert, move and "
+                            "load a model before it is sharded, or use load_full_state()",
+                        entry.name);
+}
+
+void ShardedUnit::allocate() {
+  for (const Entry& entry : entries_) require_own(entry);
+  c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::GetAllocator(storage.device_type())->allocate(bytes_));
+  storage.set_nbytes(bytes_);
+  for (Entry& entry : entries_) show(entry);
+}
+
+void ShardedUnit::free() noexcept {
+  for (Entry& entry : entries_) hide(entry);
+  c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
+  storage.set_nbytes(0);
+}
+
+std::vector<ConstTensorView> ShardedUnit::shards() {
+  const at::NoGradGuard no_grad;
+  std::vector<ConstTensorView> views;
+  wire_.clear();
+  for (const Entry& entry : entries_) {
+    wire_.push_back(entry.shard.detach().to(entry.whole.scalar_type()));
+    views.emplace_back(view_of(wire_.back()));
+  }
+  return views;
+}
+
+std::vector<void*> ShardedUnit::places() {
+  std::vector<void*> places;
+  for (const Entry& entry : entries_) places.push_back(entry.whole.data_ptr());
+  return places;
+}
+
+std::vector<std::int64_t> ShardedUnit::elements() const {
+  std::vector<std::int64_t> elements;
+  for (const Entry& entry : entries_) elements.push_back(entry.elements);
+  return elements;
+}
+
+std::int64_t ShardedUnit::version() const {
+  std::int64_t sum = 0;
+  for (const Entry& entry : entries_) sum += entry.shard._version();
+  return sum;
+}
+
+// SGD of LibTorch's writes to shards by data(), which changes no version. So the stamp also has
+// some elements of each, if they can be read without a wait.
+std::size_t ShardedUnit::stamp() const {
+  constexpr std::int64_t samples = 8;
+  std::size_t stamp = c10::get_hash(version());
+  for (const Entry& entry : entries_) {
+    if (!entry.shard.is_cpu()) continue;
+    const auto* const bytes = static_cast<const char*>(entry.shard.data_ptr());
+    const auto size = static_cast<std::size_t>(entry.shard.element_size());
+    const std::int64_t stride = std::max<std::int64_t>(entry.shard.numel() / samples, 1);
+    for (std::int64_t i = 0; i < entry.shard.numel(); i += stride)
+      stamp = c10::hash_combine(
+          stamp, std::hash<std::string_view>()({bytes + static_cast<std::size_t>(i) * size, size}));
+  }
+  return stamp;
+}
+
+// ---- Gradients
+
+/// The whole gradients of one reduction, in the dtype of the shards.
+class ShardedUnit::Gradients final : public UnitGradients {
+ public:
+  explicit Gradients(ShardedUnit& unit) : unit_(unit.shared_from_this()) {
+    const at::NoGradGuard no_grad;
+    for (Entry& entry : unit.entries_) {
+      if (!entry.trains) continue;
+      whole_.push_back(elements_of(entry));
+      shards_.push_back(at::empty({entry.shard.numel()}, whole_.back().options()));
+    }
+  }
+
+  [[nodiscard]] std::vector<ConstTensorView> whole() const override {
+    std::vector<ConstTensorView> views;
+    for (const Tensor& tensor : whole_) views.emplace_back(view_of(tensor));
+    return views;
+  }
+  [[nodiscard]] std::vector<TensorView> shards() const override {
+    std::vector<TensorView> views;
+    for (const Tensor& tensor : shards_) views.push_back(view_of(tensor));
+    return views;
+  }
+
+  void accumulate() override {
+    const at::NoGradGuard no_grad;
+    whole_.clear();
+    auto next = shards_.begin();
+    for (Entry& entry : unit_->entries_) {
+      if (!entry.trains) continue;
+      Tensor& sum = entry.shard.mutable_grad();
+      if (sum.defined()) {
+        sum.add_(*next);
+      } else {
+        sum = *next;
+        entry.has_new_gradient = true;
+      }
+      ++next;
+    }
+    shards_.clear();
+  }
+
+ private:
+  // The elements of the entry's gradient in the order of the parameter's memory.
+  static Tensor elements_of(Entry& entry) {
+    const auto options = entry.shard.options().requires_grad(false);
+    Tensor gradient = std::exchange(entry.gradient, Tensor());
+    if (!gradient.defined()) return at::zeros({entry.elements}, options);
+    if (gradient.scalar_type() != entry.shard.scalar_type() ||
+        gradient.strides() != at::IntArrayRef(entry.strides)) {
+      const Tensor ordered = at::empty_strided(entry.sizes, entry.strides, options);
+      ordered.copy_(gradient);
+      gradient = ordered;
+    }
+    return elements_in_memory(gradient);
+  }
+
+  std::shared_ptr<ShardedUnit> unit_;
+  std::vector<Tensor> whole_{};
+  std::vector<Tensor> shards_{};
+};
+
+void ShardedUnit::add_gradients(std::vector<Tensor>&& gradients) {
+  const at::NoGradGuard no_grad;
+  gradients.resize(trained_);
+  auto next = gradients.begin();
+  for (Entry& entry : entries_) {
+    if (!entry.trains) continue;
+    Tensor gradient = std::move(*next++);
+    if (!gradient.defined()) continue;
+    entry.is_used = true;
+    gradient = gradient.detach();
+    if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
+    entry.gradient = entry.gradient.defined()
+                         ? entry.gradient.to(entry.shard.scalar_type()) + gradient
+                         : gradient;
+  }
+}
+
+std::unique_ptr<UnitGradients> ShardedUnit::take_gradients() {
+  return std::make_unique<Gradients>(*this);
+}
+
+std::vector<std::int32_t> ShardedUnit::take_used() {
+  std::vector<std::int32_t> used;
+  for (Entry& entry : entries_)
+    if (entry.trains) used.push_back(std::exchange(entry.is_used, false) ? 1 : 0);
+  return used;
+}
+
+void ShardedUnit::end_pass(const std::vector<std::int32_t>& used) {
+  auto next = used.begin();
+  for (Entry& entry : entries_) {
+    if (!entry.trains) continue;
+    const bool is_used = *next++ != 0;
+    if (std::exchange(entry.has_new_gradient, false) && !is_used)
+      entry.shard.mutable_grad().reset();
+  }
+}
+
+void ShardedUnit::fail_pass() noexcept {
+  for (Entry& entry : entries_) {
+    entry.gradient.reset();
+    entry.is_used = false;
+    if (std::exchange(entry.has_new_gradient, false)) entry.shard.mutable_grad().reset();
+  }
+}
+
+}  // namespace kolo::internal

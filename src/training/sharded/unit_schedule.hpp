@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the units of a fully sharded model are gathered, freed and reduced; knows no framework.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kolo/collectives.hpp"
+#include "kolo/export.hpp"
+#include "kolo/process_set.hpp"
+#include "kolo/types.hpp"
+#include "training/first_error.hpp"
+#include "training/sharded/unit_memory.hpp"
+#include "training/sharded/whole_unit.hpp"
+
+namespace kolo::internal {
+
+/// The options of a UnitSchedule, which are equal on all ranks.
+struct UnitScheduleOptions {
+  ReduceOp op = ReduceOp::average;
+  Compression compression = Compression::none;
+  bool reshard_after_forward = true;
+  int units_ahead = 1;
+  ProcessSet process_set{};
+};
+
+/// What does not change about a unit.
+struct UnitShape {
+  bool contains_units = false;
+  bool has_frozen = false;  ///< Some parameters are not trained.
+  std::size_t trained = 0;  ///< The number of trained parameters.
+};
+
+/// Gathers each unit before it is used and frees it afterwards, and reduces its gradients.
+///
+/// A unit is gathered in forward, and again in backward unless it was kept; each gather needs all
+/// ranks. So all ranks go through the units in one order, that of the first forward of the set's
+/// first rank. A rank that does not use a unit takes part with its shards and with zeros when it
+/// comes to a later unit, or to the end of the forward or the pass. Whether a unit is kept between
+/// forward and backward depends only on what is equal on all ranks.
+///
+/// A pass ends with a summary: whether backward has failed on any rank, which parameters any rank
+/// has used, and which units have gradients that came after the unit was reduced. These are reduced
+/// then.
+///
+/// Not thread-safe. A forward or pass that throws because of another rank leaves the schedule
+/// usable.
+class UnitSchedule {
+ public:
+  /// The root unit, which contains the others. Its forward is that of the model.
+  static constexpr std::size_t root = 0;
+
+  KOLO_EXPORT UnitSchedule(std::string prefix, UnitScheduleOptions options);
+  KOLO_EXPORT ~UnitSchedule();
+  UnitSchedule(const UnitSchedule&) = delete;
+  UnitSchedule& operator=(const UnitSchedule&) = delete;
+
+  /// Adds a unit; the root first. `memory` must outlive this object.
+  KOLO_EXPORT void add(const std::string& name, const UnitShape& shape, UnitMemory& memory);
+  [[nodiscard]] std::size_t units() const { return units_.size(); }
+  /// If false, passes leave their gradients where they are.
+  void set_reducing(bool reducing) { reduces_next_ = reducing; }
+
+  /// A use of the unit in forward begins and ends. `recording`: backward may follow. `threw`: the
+  /// forward has thrown, and the exception is on its way. A use during a pass belongs to backward,
+  /// as with activation checkpointing.
+  KOLO_EXPORT void enter(std::size_t unit, bool recording);
+  KOLO_EXPORT void leave(std::size_t unit, bool threw);
+
+  /// Backward comes to the results of the unit, which were computed when its memory had this
+  /// `stamp`. Throws Error if the parameters have changed since. Begins a pass.
+  KOLO_EXPORT void enter_backward(std::size_t unit, std::size_t stamp);
+  /// The gradients of the unit are complete, and `UnitMemory::take_gradients` has them. Begins a
+  /// pass.
+  KOLO_EXPORT void gradients_complete(std::size_t unit);
+
+  /// True from the first part of backward to the end of the pass.
+  [[nodiscard]] bool in_pass() const { return in_pass_; }
+  KOLO_EXPORT void begin_pass();
+  /// Ends the pass. Throws BackwardFailed if backward has thrown on another rank.
+  KOLO_EXPORT void end_pass();
+  /// Ends a pass in which backward has thrown on this rank; begins one if none has begun.
+  KOLO_EXPORT void fail_pass() noexcept;
+
+  /// Takes part in a pass of the other ranks with zeros: in its forward, unless this rank has run
+  /// one since the last pass, and in its backward.
+  KOLO_EXPORT void take_part();
+
+  /// Gathers all units, and keeps them until `release_all`. Calls may nest.
+  KOLO_EXPORT void gather_all();
+  KOLO_EXPORT void release_all() noexcept;
+  /// Gathers a unit if it is not there, outside of forward and backward. `release` frees it, unless
+  /// it is needed.
+  KOLO_EXPORT void gather(std::size_t unit);
+  KOLO_EXPORT void release(std::size_t unit) noexcept;
+
+  /// Forgets what a lost session has left: pending operations, the pass, and the order.
+  KOLO_EXPORT void reset() noexcept;
+
+  /// Counts for tests and measurements, since construction.
+  struct Counters {
+    std::int64_t gathers = 0;
+    std::int64_t reductions = 0;
+    std::int64_t late_gathers = 0;  ///< Gathers that were not done when they were needed.
+  };
+  [[nodiscard]] const Counters& counters() const { return counters_; }
+
+ private:
+  struct Unit {
+    std::string name;
+    UnitShape shape;
+    UnitMemory* memory;
+    WholeUnit whole;
+    std::size_t position;       // in `order_`
+    int running = 0;            // forwards of this unit that have begun and not ended
+    bool is_allocated = false;  // the whole parameters have memory
+    std::int64_t version = 0;   // of the shards that were gathered last
+    bool is_gathered = false;
+    bool is_used = false;  // in a forward of this rank since the last pass
+    // In this pass:
+    bool is_reached = false;  // backward has come to the unit on this rank
+    bool is_reduced = false;
+    bool is_late = false;  // has gradients that came after it was reduced
+  };
+  struct Reduction {
+    std::size_t unit;
+    std::unique_ptr<UnitGradients> gradients;
+    Future<void> future;
+  };
+
+  void begin_forward(bool recording);
+  void end_forward();
+  void fail_broken_forward();
+  void note_first_use(std::size_t unit);
+  void agree_on_order();
+  void pass_over(Unit& unit);
+  void pass_over_until(std::size_t position);
+  [[nodiscard]] bool stays_for_backward(const Unit& unit) const;
+  void gather_ahead();
+
+  void pass_over_backward_until(std::size_t position, bool all);
+  void gather_ahead_in_backward(std::size_t position);
+  void reduce(std::size_t unit, const char* round);
+  void land_reductions(bool of_containers);
+  void finish_pass();
+  [[nodiscard]] std::vector<std::int32_t> summarize();
+  void reduce_late(const std::vector<std::int32_t>& summary);
+  [[noreturn]] void refuse_failed();
+  void leave_pass() noexcept;
+
+  void start_gather(Unit& unit);
+  void make_whole(Unit& unit);
+  void free_all() noexcept;
+
+  std::string prefix_;
+  UnitScheduleOptions options_;
+  std::vector<Unit> units_{};
+  std::vector<std::size_t> order_{};  // of registration, until the first forward has ended
+  std::vector<std::size_t> seen_{};   // the units of the first forward, by first use
+  bool is_order_agreed_ = false;
+
+  bool in_forward_ = false;  // of the root
+  bool recording_ = false;   // this forward, or the last one
+  bool is_broken_ = false;   // the last forward has thrown
+  std::size_t next_ = 0;     // position of the first unit to which this forward has not come
+  int forwards_ = 0;         // that have recorded since the last pass
+  int holders_ = 0;          // calls of `gather_all`
+
+  bool reduces_next_ = true;
+  bool in_pass_ = false;
+  bool reducing_ = false;
+  bool failed_ = false;      // forward or backward has thrown on this rank
+  std::int64_t passes_ = 0;  // that have ended
+  std::deque<Reduction> pending_{};
+  Counters counters_{};
+};
+
+}  // namespace kolo::internal
