@@ -177,6 +177,28 @@ TEST_P(GpuGraphs, WhatNoWarmUpHasPreparedIsRefused) {
   expect_all(tensor, length, 3);
 }
 
+/// As in an elastic job, whose ranks are others then.
+TEST_P(GpuGraphs, ANewSessionNeedsAWarmUpOfItsOwn) {
+  const CudaStreamScope scope(stream());
+  float* const tensor = memory(length);
+  const auto reduce = [&] { allreduce(view(tensor, length), {.name = "one"}); };
+  for (int session = 0; session < 3; ++session) {
+    if (session > 0) {
+      session::end_session(true, "");
+      start({.flight_recorder_dir = "off"});
+    }
+    EXPECT_THAT(refusal_of(reduce), HasSubstr("GraphWarmUp"));
+    {
+      const GraphWarmUp warm_up;
+      reduce();
+    }
+    const auto graph = capture(reduce);
+    fill(tensor, length, static_cast<float>(session));
+    cuda_->launch_graph(*graph, stream());
+    expect_all(tensor, length, session);
+  }
+}
+
 /// Alone in its batch, a tensor needs no buffer. In a capture the batch may have others.
 TEST_P(GpuGraphs, ACaptureMayFuseWhatTheWarmUpDidNot) {
   const CudaStreamScope scope(stream());

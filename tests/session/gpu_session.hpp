@@ -38,6 +38,9 @@ class GpuSession : public testing::TestWithParam<GpuPathTested> {
       nccl_ = std::make_shared<backend::FakeNccl>(world_, cuda_);
       nccl_->notices_aborts = false;
     }
+    start(options);
+  }
+  void start(const SessionOptions& options) {
     session::start_session(
         {.options = options, .gpu_libraries = {cuda_, [nccl = nccl_] { return nccl; }}});
   }

@@ -3,59 +3,18 @@
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
 
 #include <ATen/ops/ones.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/optim/sgd.h>
 
-#include <functional>
 #include <future>
 #include <memory>
 #include <stdexcept>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "gpu_tensors.hpp"
+#include "gpu_passes.hpp"
 
 namespace kolo::internal {
 namespace {
-
-/// Runs a function in a backward pass.
-struct InBackward : ::torch::autograd::Function<InBackward> {
-  static Tensor forward(::torch::autograd::AutogradContext* /*context*/, const Tensor& x) {
-    return x.clone();
-  }
-  static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* /*context*/,
-                                                   ::torch::autograd::variable_list gradients) {
-    action();
-    return gradients;
-  }
-  static thread_local std::function<void()> action;  // backward of a CPU graph stays on its thread
-};
-thread_local std::function<void()> InBackward::action;
-
-/// Does what backward does with a parameter on its GPU: LibTorch's engine, built without GPU
-/// support, cannot be convinced that there are GPUs.
-template <typename Factor>
-void accumulate(const Tensor& parameter, Factor factor) {
-  const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
-  ::torch::autograd::variable_list gradients{filled(parameter.sizes(), [=](std::int64_t k) {
-    return factor() * (rank() + static_cast<double>(k));
-  })};
-  for (const auto& hook : accumulator->pre_hooks()) gradients = (*hook)(gradients);
-  parameter.mutable_grad() = std::move(gradients.front());
-  for (const auto& hook : accumulator->post_hooks()) static_cast<void>((*hook)({}, {}));
-}
-
-/// Runs `action` as a backward pass.
-template <typename Action>
-void run_backward(Action action) {
-  InBackward::action = action;
-  InBackward::apply(at::ones({1}).requires_grad_()).sum().backward();
-}
-
-double once() { return 1.0; }
 
 using GpuPassTest = TorchGpuTest;
 INSTANTIATE_TEST_SUITE_P(Paths, GpuPassTest, testing::Bool());
@@ -107,54 +66,6 @@ TEST_P(GpuPassTest, TwoThreadsMayBeInPassesAtOnce) {
     first.zero_grad();
     second.zero_grad();
   }
-}
-
-/// A captured pass, whose gradients depend on a number that changes between replays.
-TEST_P(GpuPassTest, ACapturedPassIsReplayed) {
-  if (!GetParam()) GTEST_SKIP() << "needs NCCL";
-  const Tensor first = make_tensor({40}).set_requires_grad(true);
-  const Tensor second = make_tensor({5'000'000}).set_requires_grad(true);
-  DistributedOptimizer optimizer(::torch::optim::SGD({first, second}, 0.1));
-  double scale = 1.0;
-  const auto pass = [&] {
-    run_backward([&] {
-      accumulate(second, [&scale] { return 2.0 * scale; });
-      accumulate(first, [&scale] { return scale; });
-    });
-  };
-  const auto expect_means = [&] {
-    cuda->synchronize(user_stream);
-    for (const auto& [parameter, factor] : {std::pair(&first, scale), {&second, 2.0 * scale}})
-      for (std::int64_t k = 0; k < parameter->numel(); k += 13)
-        ASSERT_FLOAT_EQ(
-            numbers_of(parameter->grad())[k],
-            static_cast<float>(factor * (sum_of_ranks() / size() + static_cast<double>(k))));
-  };
-  const auto drop = [&] {
-    cuda->synchronize(user_stream);
-    for (const Tensor* parameter : {&first, &second}) parameter->mutable_grad().reset();
-    optimizer.zero_grad();
-  };
-  {
-    const GraphWarmUp warm_up;
-    for (int step = 0; step < 2; ++step) {
-      pass();
-      expect_means();
-      drop();
-    }
-  }
-  cuda->begin_capture(user_stream, backend::gpu::CaptureMode::global);
-  pass();
-  const auto graph = cuda->end_capture(user_stream);
-  for (int replay = 1; replay < 5; ++replay) {
-    scale = replay;
-    cuda->launch_graph(*graph, user_stream);
-    expect_means();
-  }
-  drop();
-  scale = 7;
-  pass();  // on the common communicator again
-  expect_means();
 }
 
 /// A model with 40 MB of gradients, and its passes.

@@ -2,6 +2,7 @@
 // Answers to what LibTorch asks of GPUs, by doubles.
 #include "gpu_tensors.hpp"
 
+#include <ATen/NativeFunctions.h>
 #include <torch/library.h>
 
 #include "fake_gpu_guard.hpp"
@@ -39,9 +40,27 @@ Tensor& zero(Tensor& tensor) {
   return tensor;
 }
 
+Tensor& fill(Tensor& tensor, const at::Scalar& value) {
+  fill_later(tensor, [number = value.to<double>()](std::int64_t) { return number; });
+  return tensor;
+}
+
+Tensor& set_storage(Tensor& tensor, c10::Storage storage, std::int64_t offset,
+                    at::IntArrayRef sizes, at::IntArrayRef strides) {
+  at::TensorImpl& implementation = *tensor.unsafeGetTensorImpl();
+  implementation.set_storage_keep_dtype(std::move(storage));
+  implementation.set_storage_offset(offset);
+  implementation.set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
 C10_REGISTER_GUARD_IMPL(CUDA, FakeGpuGuard);
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("zero_", zero);
+  library.impl("fill_.Scalar", fill);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("set_.source_Storage_storage_offset", set_storage);
   library.impl("empty_strided", empty_strided);
   library.impl("empty.memory_format", Empty<at::_ops::empty_memory_format::schema>::make);
 }

@@ -12,6 +12,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -85,6 +86,11 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 /// each process set: where ranks train different parameters, as in disjoint sets, their scales
 /// differ.
 ///
+/// On a GPU, the gradients are checked there. Only `step` waits, once, to learn whether to step: an
+/// optimizer's step runs on the host. So do `update` if `unscale` was not followed by `step`, and
+/// `unscale` of a class that wraps a ShardedOptimizer. Clip with `clip_grad_norm_on_device`, which
+/// does not wait.
+///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any overflowed, but only those skip a step. If
 /// optimizers share parameters, unscale all before clipping. After `join`, load the state of the
@@ -110,7 +116,7 @@ class GradScaler {
       optimizer.synchronize();
     unscale_gradients(optimizer);
     if constexpr (wraps<Optimizer> && requires { optimizer.all_ranks(true); })
-      unscaled_.back().finite = optimizer.all_ranks(unscaled_.back().finite);
+      unscaled_.back().finite = optimizer.all_ranks(is_finite(unscaled_.back()));
   }
 
   /// Unscales the gradients if `unscale` has not, and steps unless they have an infinity or a NaN.
@@ -155,14 +161,17 @@ class GradScaler {
 
   struct Unscaled {
     const ::torch::optim::Optimizer* optimizer;
-    bool finite;
-    bool stepped;
+    ::torch::Tensor nonfinite;     // above 0 if a gradient is not finite; where the gradients are
+    std::optional<bool> finite{};  // once the host knows
+    bool stepped = false;
   };
   struct Divided {
     ::torch::Tensor gradient;  // kept alive, so that its address stays unique
     std::int64_t version;      // changes when the gradient is accumulated or zeroed
   };
 
+  /// Waits for the GPU at the first call.
+  [[nodiscard]] KOLO_EXPORT static bool is_finite(Unscaled& unscaled);
   [[nodiscard]] KOLO_EXPORT bool is_unscaled(const ::torch::optim::Optimizer& optimizer) const;
   KOLO_EXPORT void require_scaled(const ::torch::optim::Optimizer& optimizer,
                                   const char* call) const;

@@ -91,8 +91,17 @@ struct ClipOptions {
 /// reference to its base class. For an optimizer of LibTorch, such as one beside
 /// DistributedGradients, nothing is communicated. Throws InvalidArgument, on this rank, if
 /// `max_norm` or the norm type is not positive, and the errors of `synchronize`.
+///
+/// The host waits for the GPU to return the norm of gradients on a GPU.
 KOLO_EXPORT double clip_grad_norm(::torch::optim::Optimizer& optimizer, double max_norm,
                                   const ClipOptions& options = {});
+
+/// The same without waiting for the GPU: the norm is a tensor of one f64 without dimensions, on the
+/// GPU of the gradients, and decides there. With gradients on CPUs too, or `refuse_nonfinite`, the
+/// host waits. Gradients on CPUs give the same results as with `clip_grad_norm`.
+KOLO_EXPORT ::torch::Tensor clip_grad_norm_on_device(::torch::optim::Optimizer& optimizer,
+                                                     double max_norm,
+                                                     const ClipOptions& options = {});
 
 /// Places the gradients that LibTorch allocates for a module in memory that the ranks of the host
 /// share, as long as this object lives. Kolo reduces such gradients in place, with fewer copies:

@@ -70,9 +70,11 @@ class KOLO_EXPORT ReducingOptimizer {
   virtual ~ReducingOptimizer() = default;
   virtual void synchronize() = 0;
   virtual void skip_step() = 0;
-  /// Whether the gradients are finite on all ranks. `own`: whether this rank's are.
-  [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
-  virtual double clip_grad_norm(double max_norm, const ClipOptions& options) = 0;
+  /// A number that is above 0 if `own` is on any rank, on the same device.
+  [[nodiscard]] virtual ::torch::Tensor on_any_rank(::torch::Tensor own) const { return own; }
+  virtual ::torch::Tensor clip_on_device(double max_norm, const ClipOptions& options) = 0;
+  double clip_grad_norm(double max_norm, const ClipOptions& options);
+  double clip_grad_norm(double max_norm);
 };
 
 /// Reduces the gradients of one optimizer or module. Each parameter has hooks that submit its
@@ -104,8 +106,7 @@ class GradientReducer {
   KOLO_EXPORT void synchronize();
 
   /// Synchronizes, then scales the gradients. Returns the norm before.
-  KOLO_EXPORT double clip_grad_norm(const Groups& groups, double max_norm,
-                                    const ClipOptions& options);
+  KOLO_EXPORT ::torch::Tensor clip(const Groups& groups, double max, const ClipOptions& options);
 
   /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
@@ -231,9 +232,8 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// nothing.
   void synchronize() override { reducer_.synchronize(this->param_groups()); }
 
-  /// See `kolo::clip_grad_norm`.
-  double clip_grad_norm(double max_norm, const ClipOptions& options) override {
-    return reducer_.clip_grad_norm(this->param_groups(), max_norm, options);
+  ::torch::Tensor clip_on_device(double max_norm, const ClipOptions& options) override {
+    return reducer_.clip(this->param_groups(), max_norm, options);
   }
 
   /// Returns a guard; while it lives, backward passes accumulate gradients on this rank only.

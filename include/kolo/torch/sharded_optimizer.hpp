@@ -85,8 +85,8 @@ class ShardedReducer {
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
   [[nodiscard]] KOLO_EXPORT std::string place() const;
   [[nodiscard]] KOLO_EXPORT bool all_ranks(bool condition) const;
-  [[nodiscard]] KOLO_EXPORT double clip_grad_norm(Optimizer& optimizer, double max_norm,
-                                                  const ClipOptions& options);
+  [[nodiscard]] KOLO_EXPORT ::torch::Tensor on_any_rank(::torch::Tensor own) const;
+  KOLO_EXPORT ::torch::Tensor clip(Optimizer& optimizer, double max, const ClipOptions& options);
   /// `root`: `all_ranks_get_it`, or a world rank.
   [[nodiscard]] KOLO_EXPORT StateDict full_state(const Optimizer& optimizer, int root) const;
   static constexpr int all_ranks_get_it = -1;
@@ -223,11 +223,11 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
 
   /// Whether `condition` is true on all ranks of the set. Collective in the set.
   [[nodiscard]] bool all_ranks(bool condition) const { return reducer_.all_ranks(condition); }
-  [[nodiscard]] bool all_finite(bool own) const override { return all_ranks(own); }
-
-  /// Clips this rank's shards by the global norm. `kolo::clip_grad_norm` calls it.
-  double clip_grad_norm(double max_norm, const ClipOptions& options = {}) override {
-    return reducer_.clip_grad_norm(*this, max_norm, options);
+  [[nodiscard]] ::torch::Tensor on_any_rank(::torch::Tensor own) const override {
+    return reducer_.on_any_rank(std::move(own));
+  }
+  ::torch::Tensor clip_on_device(double max_norm, const ClipOptions& options) override {
+    return reducer_.clip(*this, max_norm, options);
   }
 
   /// The state of all ranks, in the form that `kolo::state` gives for a DistributedOptimizer of the

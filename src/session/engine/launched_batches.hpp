@@ -58,11 +58,17 @@ class LaunchedBatches {
     if (!batches_.empty()) batches_.front().since = now;
   }
 
-  /// Notes an operation with a name that went the way of captured ones.
+  /// Notes an operation with a name that went the way of captured ones. A step has far fewer than
+  /// this object keeps.
   void note_prepared_for_graphs(SetId set, const std::string& name,
                                 const std::vector<TensorSpec>& tensors) {
     const std::lock_guard lock(mutex_);
+    const bool is_known = prepared_.contains({set, name});
+    if (!is_known) names_prepared_.emplace_back(set, name);
     prepared_[{set, name}] = tensors;
+    if (names_prepared_.size() <= max_prepared) return;
+    prepared_.erase(names_prepared_.front());
+    names_prepared_.pop_front();
   }
   /// True if an operation with the same tensors went that way.
   [[nodiscard]] bool is_prepared_for_graphs(SetId set, const std::string& name,
@@ -100,7 +106,9 @@ class LaunchedBatches {
   mutable std::mutex mutex_{};
   std::exception_ptr error_{};
   std::deque<LaunchedBatch> batches_{};  // written by the driver under the lock
+  static constexpr std::size_t max_prepared = 10'000;
   std::map<std::pair<SetId, std::string>, std::vector<TensorSpec>> prepared_{};
+  std::deque<std::pair<SetId, std::string>> names_prepared_{};  // the oldest first
 };
 
 }  // namespace kolo::internal::session

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kolo/torch/amp.hpp"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kolo/error.hpp"
@@ -77,9 +80,10 @@ void GradScaler::require_scaled(const Optimizer& optimizer, const char* call) co
 void GradScaler::unscale_gradients(Optimizer& optimizer) {
   auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer);
   if (reducing != nullptr) reducing->synchronize();
-  bool finite = true;
+  const at::NoGradGuard no_grad;
+  const ::torch::Device device = device_of(optimizer.param_groups());
+  ::torch::Tensor nonfinite = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
   if (enabled_) {
-    const at::NoGradGuard no_grad;
     const std::vector<::torch::Tensor> gradients = gradients_of(optimizer.param_groups());
     std::vector<::torch::Tensor> scaled;
     std::vector<::torch::Tensor> divided;  // by another optimizer that shares the parameter
@@ -90,15 +94,20 @@ void GradScaler::unscale_gradients(Optimizer& optimizer) {
           found != divided_.end() && found->second.version == gradient._version();
       (is_divided ? divided : scaled).push_back(elements_of(gradient));
     }
-    finite = scale_and_check(scaled, 1.0 / scale_.value());
-    finite = scale_and_check(divided, 1.0) && finite;
+    nonfinite = scale_and_check(scaled, 1.0 / scale_.value(), device);
+    if (!divided.empty()) nonfinite.add_(scale_and_check(divided, 1.0, device));
     for (const ::torch::Tensor& gradient : gradients)
       divided_[gradient.unsafeGetTensorImpl()] = {gradient, gradient._version()};
   }
-  if (reducing != nullptr) finite = reducing->all_finite(finite);
+  if (reducing != nullptr) nonfinite = reducing->on_any_rank(std::move(nonfinite));
   if (const auto group = shard_group_of(optimizer.param_groups()))
-    finite = group->all_ranks(finite);
-  unscaled_.push_back({&optimizer, finite, /*stepped=*/false});
+    nonfinite = group->on_any_rank(std::move(nonfinite));
+  unscaled_.push_back({&optimizer, std::move(nonfinite)});
+}
+
+bool GradScaler::is_finite(Unscaled& unscaled) {
+  if (!unscaled.finite) unscaled.finite = unscaled.nonfinite.item<float>() == 0.0F;
+  return *unscaled.finite;
 }
 
 bool GradScaler::begin_step(Optimizer& optimizer) {
@@ -107,7 +116,7 @@ bool GradScaler::begin_step(Optimizer& optimizer) {
   if (seen->stepped)
     throw InvalidArgument("GradScaler: a second step() of an optimizer needs update() before it");
   seen->stepped = true;
-  if (seen->finite) return true;
+  if (is_finite(*seen)) return true;
   if (auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer))
     reducing->skip_step();
   return false;
@@ -117,7 +126,7 @@ void GradScaler::update() {
   if (unscaled_.empty())
     throw InvalidArgument("GradScaler: update() without a step since the last update()");
   const bool overflow = std::any_of(unscaled_.begin(), unscaled_.end(),
-                                    [](const Unscaled& seen) { return !seen.finite; });
+                                    [](Unscaled& seen) { return !is_finite(seen); });
   if (enabled_) scale_.update(overflow);
   unscaled_.clear();
   divided_.clear();

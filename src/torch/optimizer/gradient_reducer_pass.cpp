@@ -8,7 +8,6 @@
 #include "kolo/torch/gradients.hpp"
 #include "torch/optimizer/gradient_reducer_state.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
-#include "training/optimizer/gradient_norm.hpp"
 
 namespace kolo::detail {
 
@@ -218,14 +217,15 @@ void GradientReducer::State::forget_passes() {
   storage.forget();
 }
 
-double GradientReducer::clip_grad_norm(const ParameterGroups& groups, double max_norm,
-                                       const ClipOptions& options) {
+::torch::Tensor GradientReducer::clip(const ParameterGroups& groups, double max_norm,
+                                      const ClipOptions& options) {
   require_clip(max_norm, options.norm_type);
   synchronize(groups);
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
-  const double norm =
-      agree_on_norm(norm_of(gradients, options.norm_type), "kolo.clip_grad_norm", process_set());
+  const ::torch::Tensor norm =
+      agree_on_norm(norm_of(gradients, options.norm_type, device_of(groups)), "kolo.clip_grad_norm",
+                    process_set());
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }

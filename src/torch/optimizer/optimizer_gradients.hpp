@@ -4,8 +4,10 @@
 
 #include <torch/types.h>
 
+#include <string>
 #include <vector>
 
+#include "kolo/process_set.hpp"
 #include "torch/optimizer/parameter_names.hpp"
 
 namespace kolo::internal {
@@ -20,18 +22,32 @@ namespace kolo::internal {
 /// The elements of all gradients.
 [[nodiscard]] std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups);
 
-/// The norm of all elements together, in f64.
-[[nodiscard]] double norm_of(const std::vector<::torch::Tensor>& gradients, double type);
+/// The first GPU that a parameter is on, else the CPU. Equal on all ranks, even those without
+/// gradients.
+[[nodiscard]] ::torch::Device device_of(const ParameterGroups& groups);
+
+/// The norm of all elements together, in f64, on `device`.
+[[nodiscard]] ::torch::Tensor norm_of(const std::vector<::torch::Tensor>& gradients, double type,
+                                      const ::torch::Device& device);
+
+/// Like the functions of gradient_norm.hpp, where the norm is. Collective.
+[[nodiscard]] ::torch::Tensor agree_on_norm(::torch::Tensor norm, const std::string& operation,
+                                            const ProcessSet& set);
+[[nodiscard]] ::torch::Tensor join_norms(const ::torch::Tensor& norm, double type,
+                                         const std::string& operation, const ProcessSet& set);
 
 /// Throws InvalidArgument unless the norm's limit and type are positive.
 void require_clip(double max_norm, double norm_type);
 
 /// Scales the gradients if `norm` exceeds `max_norm`. Other ranks' shards may be part of the norm.
-/// Throws Error for a norm that is not finite if `refuse_nonfinite`.
-void scale_to(double max_norm, double norm, bool refuse_nonfinite,
+/// Throws Error for a norm that is not finite if `refuse_nonfinite`. Only that, and gradients on
+/// CPUs beside a norm on a GPU, wait for the GPU.
+void scale_to(double max_norm, const ::torch::Tensor& norm, bool refuse_nonfinite,
               const std::vector<::torch::Tensor>& gradients);
 
-/// Multiplies all elements. Returns whether all were finite before. Waits for the device once.
-[[nodiscard]] bool scale_and_check(const std::vector<::torch::Tensor>& gradients, double factor);
+/// Multiplies all elements. Returns a number on `device`: 1 if an element was not finite before,
+/// else 0.
+[[nodiscard]] ::torch::Tensor scale_and_check(const std::vector<::torch::Tensor>& gradients,
+                                              double factor, const ::torch::Device& device);
 
 }  // namespace kolo::internal

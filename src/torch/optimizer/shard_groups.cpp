@@ -3,6 +3,8 @@
 
 #include "torch/optimizer/shard_groups.hpp"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
@@ -10,6 +12,7 @@
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
+#include "kolo/torch/collectives.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -46,6 +49,12 @@ bool ShardGroup::all_ranks(bool condition) const {
   std::int32_t all = condition ? 1 : 0;
   allreduce(all, {.name = operation + "agreement", .op = ReduceOp::min, .process_set = set});
   return all != 0;
+}
+
+::torch::Tensor ShardGroup::on_any_rank(::torch::Tensor own) const {
+  if (own.is_cpu()) return at::scalar_tensor(all_ranks(own.item<float>() == 0.0F) ? 0.0F : 1.0F);
+  allreduce_(own, {.name = operation + "not finite", .op = ReduceOp::max, .process_set = set});
+  return own;
 }
 
 const ParameterShard* ShardGroup::of_shard(const ::torch::Tensor& tensor) const {

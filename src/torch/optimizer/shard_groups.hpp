@@ -28,6 +28,8 @@ struct ShardGroup {
 
   /// Collective. Whether `condition` is true on all ranks.
   [[nodiscard]] bool all_ranks(bool condition) const;
+  /// Collective. A number that is above 0 if `own` is on any rank, on the same device.
+  [[nodiscard]] ::torch::Tensor on_any_rank(::torch::Tensor own) const;
 };
 
 /// Makes `shard_group_of` find the group by its shards, as long as the group lives.

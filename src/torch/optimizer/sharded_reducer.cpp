@@ -2,6 +2,7 @@
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cstddef>
@@ -12,10 +13,10 @@
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
+#include "kolo/torch/collectives.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/optimizer/gradient_norm.hpp"
 
 namespace kolo::detail {
 
@@ -241,14 +242,25 @@ bool ShardedReducer::all_ranks(bool condition) const {
   return all != 0;
 }
 
-double ShardedReducer::clip_grad_norm(Optimizer& optimizer, double max_norm,
-                                      const ClipOptions& options) {
+::torch::Tensor ShardedReducer::on_any_rank(::torch::Tensor own) const {
+  if (own.is_cpu()) return at::scalar_tensor(all_ranks(own.item<float>() == 0.0F) ? 0.0F : 1.0F);
+  if (state_->is_member)
+    allreduce_(own, {.name = state_->operation("(not finite)"),
+                     .op = ReduceOp::max,
+                     .process_set = state_->options.process_set});
+  return own;
+}
+
+::torch::Tensor ShardedReducer::clip(Optimizer& optimizer, double max_norm,
+                                     const ClipOptions& options) {
   require_clip(max_norm, options.norm_type);
   synchronize(optimizer);
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradient_elements(optimizer.param_groups());
-  const double norm = join_norms(norm_of(gradients, options.norm_type), options.norm_type,
-                                 state_->operation("(norm)"), state_->options.process_set);
+  const ::torch::Tensor own =
+      norm_of(gradients, options.norm_type, device_of(optimizer.param_groups()));
+  const ::torch::Tensor norm =
+      join_norms(own, options.norm_type, state_->operation("(norm)"), state_->options.process_set);
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
 }

@@ -53,8 +53,7 @@ double join_norms(double norm, double type, const std::string& operation, const 
 }
 
 std::optional<double> clip_factor(double max_norm, double norm) {
-  constexpr double margin = 1e-6;  // as in torch::nn::utils::clip_grad_norm_
-  const double factor = max_norm / (norm + margin);
+  const double factor = max_norm / (norm + clip_margin);
   return factor < 1.0 || std::isnan(factor) ? std::optional(factor) : std::nullopt;
 }
 

@@ -28,6 +28,9 @@ KOLO_EXPORT void require_positive(const char* name, double value);
 [[nodiscard]] KOLO_EXPORT double join_norms(double norm, double type, const std::string& operation,
                                             const ProcessSet& set);
 
+/// Added to the norm before dividing by it, as in torch::nn::utils::clip_grad_norm_.
+inline constexpr double clip_margin = 1e-6;
+
 /// The factor that scales gradients of this norm to `max_norm`; nothing if the norm is not above
 /// it. A norm that is NaN gives the factor NaN.
 [[nodiscard]] KOLO_EXPORT std::optional<double> clip_factor(double max_norm, double norm);

@@ -29,6 +29,11 @@ void Faults::pass(const std::string& call) {
   throw BackendError(call + " failed: as planned");
 }
 
+int Faults::made(const std::string& call) {
+  const std::lock_guard lock(mutex_);
+  return counts_[call];
+}
+
 int Faults::made_by_this_thread(const std::string& call) {
   const std::lock_guard lock(mutex_);
   return counts_by_thread_[std::this_thread::get_id()][call];

@@ -36,6 +36,8 @@ class Faults {
   /// Throws BackendError if this call is planned to fail.
   void pass(const std::string& call);
   [[nodiscard]] const std::map<std::string, int>& counts() const { return counts_; }
+  /// The number of such calls, of all threads.
+  [[nodiscard]] int made(const std::string& call);
   /// The number of such calls that the calling thread has made.
   [[nodiscard]] int made_by_this_thread(const std::string& call);
 

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "../doubles/fake_cuda.hpp"
 #include "backend/gpu/nccl/nccl_backend.hpp"
@@ -49,6 +51,19 @@ TEST_F(GpuTest, UsesTheDeviceOfTheTensorAndNoOther) {
   EXPECT_EQ(gpu_->index(), 1);
   EXPECT_TRUE(cuda_->is_in_use(1));
   EXPECT_FALSE(cuda_->is_in_use(0)) << "memory is taken on a device that nobody has asked for";
+}
+
+TEST_F(GpuTest, ManyListsOfRanksShareFewStreams) {
+  static_cast<void>(gpu_->mark(cuda_device(0), nullptr));
+  const auto made = [this] { return cuda_->faults.made("cudaStreamCreateWithPriority"); };
+  const int before = made();
+  std::vector<gpu::StreamHandle> streams;
+  for (int other = 1; other < 100; ++other) streams.push_back(gpu_->stream_of({0, other}));
+  EXPECT_EQ(made() - before, 16);
+  EXPECT_EQ(std::set(streams.begin(), streams.begin() + 16).size(), 16U);
+  EXPECT_EQ(std::set(streams.begin(), streams.end()).size(), 16U);
+  for (int other = 1; other < 100; ++other)
+    EXPECT_EQ(gpu_->stream_of({0, other}), streams[static_cast<std::size_t>(other - 1)]);
 }
 
 TEST_F(GpuTest, RefusesADeviceThatIsNotThere) {

@@ -12,6 +12,9 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,6 +22,7 @@
 #include "../fake_gpu_guard.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
 #include "fake_cuda.hpp"
+#include "gpu_on_host.hpp"
 #include "torch/gpu_stream.hpp"
 
 namespace kolo::internal {
@@ -32,8 +36,24 @@ backend::FakeCuda& device() {
   return dynamic_cast<backend::FakeCuda&>(*runtime);
 }
 
+std::atomic<int> reads{0};  // calls of LibTorch for which the host waits
+std::atomic<int> own_waits{0};
+
 /// Waits until the default stream has done its work.
-void finish_stream() { device().synchronize(backend::gpu::StreamHandle{}); }
+void finish_stream() {
+  device().synchronize(backend::gpu::StreamHandle{});
+  ++own_waits;
+}
+
+/// Whether the host waits for the GPU in this operator of LibTorch: its result lies on the host, or
+/// has a size that depends on elements.
+bool host_waits(std::string_view name, const c10::IValue& first) {
+  constexpr std::array known{
+      "aten::_local_scalar_dense", "aten::equal",    "aten::nonzero",  "aten::masked_select",
+      "aten::_coalesce",           "aten::_unique2", "aten::bincount", "aten::is_set_to"};
+  if (name == "aten::copy_") return first.isTensor() && first.toTensor().is_cpu();
+  return std::ranges::find(known, name) != known.end();
+}
 
 /// `is_for_kolo`: Kolo's stream writes the memory first.
 Tensor make_on_gpu(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
@@ -116,6 +136,7 @@ class HostCall {
     const std::size_t first = stack->size() - schema.arguments().size();
     const std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(first),
                                          stack->end());
+    if (!given.empty() && host_waits(schema.name(), given.front())) ++reads;
     for (std::size_t i = 0; i < given.size(); ++i) (*stack)[first + i] = to_host(given[i]);
     // LibTorch drops the arguments before it takes results that are references to them.
     const std::vector<c10::IValue> alive(stack->begin() + static_cast<std::ptrdiff_t>(first),
@@ -244,6 +265,13 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
 }
 
 }  // namespace
+
+int waits_for_gpu() {
+  // The double counts a wait when it begins and when it ends.
+  auto& faults = device().faults;
+  const int all = faults.made("cudaStreamSynchronize") + faults.made("cudaEventSynchronize");
+  return reads + all / 2 - own_waits;
+}
 
 ::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
                                       const ::torch::TensorOptions& options,

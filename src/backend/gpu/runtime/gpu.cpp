@@ -92,15 +92,16 @@ void Gpu::open(int index) {
 }
 
 StreamHandle Gpu::stream_of(const std::vector<int>& ranks) {
-  Stream& stream = nccl_streams_[ranks];
-  if (stream == nullptr) stream = make_stream(runtime_);
-  return stream.get();
+  const auto found = stream_by_ranks_.find(ranks);
+  if (found != stream_by_ranks_.end()) return found->second;
+  const std::size_t place = stream_by_ranks_.size() % max_nccl_streams;
+  if (place == nccl_streams_.size()) nccl_streams_.push_back(make_stream(runtime_));
+  return stream_by_ranks_[ranks] = nccl_streams_[place].get();
 }
 
 std::vector<StreamHandle> Gpu::nccl_streams() const {
   std::vector<StreamHandle> streams;
-  for (const auto& [ranks, stream] : nccl_streams_)
-    if (stream != nullptr) streams.push_back(stream.get());
+  for (const Stream& stream : nccl_streams_) streams.push_back(stream.get());
   return streams;
 }
 

@@ -120,7 +120,8 @@ class Gpu {
   /// The stream for copies from tensors.
   [[nodiscard]] StreamHandle stream() const { return stream_.get(); }
   /// The stream for NCCL's work among these ranks, so that the work of several process sets
-  /// overlaps. Made at the first call. Throws BackendError.
+  /// overlaps. Made at the first call; if many lists of ranks have one, some share it. Ranks launch
+  /// in the same order, so they need not share alike. Throws BackendError.
   [[nodiscard]] StreamHandle stream_of(const std::vector<int>& ranks);
   /// All streams of NCCL's work that no graph can have captured.
   [[nodiscard]] std::vector<StreamHandle> nccl_streams() const;
@@ -139,7 +140,7 @@ class Gpu {
   /// which a thread that was left behind may still use. Must be the last call.
   void leak() {
     pinned_blocks_.leak();
-    for (auto& [ranks, stream] : nccl_streams_) static_cast<void>(stream.release());
+    for (Stream& stream : nccl_streams_) static_cast<void>(stream.release());
     static_cast<void>(stream_.release());
     static_cast<void>(graph_stream_.release());
     static_cast<void>(return_stream_.release());
@@ -159,7 +160,9 @@ class Gpu {
   DeviceProperties properties_{};
   BlockPool pinned_blocks_{runtime_};
   Stream stream_{};
-  std::map<std::vector<int>, Stream> nccl_streams_{};
+  static constexpr std::size_t max_nccl_streams = 16;
+  std::vector<Stream> nccl_streams_{};
+  std::map<std::vector<int>, StreamHandle> stream_by_ranks_{};
   Stream graph_stream_{};
   Stream return_stream_{};
 };

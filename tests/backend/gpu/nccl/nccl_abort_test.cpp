@@ -3,12 +3,16 @@
 // released, without blocking the driver, and not at all if NCCL does not return.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "backend/gpu/nccl/worker.hpp"
 #include "kolo/error.hpp"
 #include "nccl_fixture.hpp"
 
@@ -247,6 +251,23 @@ TEST(NcclLaunch, TheStepThatCallsAlsoUnpacks) {
   step_until_called(batch.running, *world.rank(0).nccl, 1);
   EXPECT_EQ(world.rank(0).cuda->launches(), 2);
   ASSERT_TRUE(batch.finish());
+}
+
+/// The session has ended, and what later calls would use does not exist any more.
+TEST(NcclWorker, AThreadThatIsLeftBehindBeginsNothingMore) {
+  std::promise<void> may_return;
+  std::atomic<bool> has_begun{false};
+  std::function<bool()> is_idle;
+  {
+    nccl::Worker worker;
+    is_idle = worker.idle_within(std::chrono::minutes(1));
+    worker.post([returned = may_return.get_future().share()] { returned.wait(); });
+    worker.post([&] { has_begun = true; });
+    EXPECT_FALSE(worker.stop(std::chrono::nanoseconds(0)));
+  }
+  may_return.set_value();
+  EXPECT_TRUE(is_idle());
+  EXPECT_FALSE(has_begun);
 }
 
 TEST(NcclLaunch, NoCallInvalidatesACapture) {
