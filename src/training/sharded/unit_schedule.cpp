@@ -16,7 +16,9 @@
 namespace kolo::internal {
 
 UnitSchedule::UnitSchedule(std::string prefix, UnitScheduleOptions options)
-    : prefix_(std::move(prefix)), options_(std::move(options)) {}
+    : prefix_(std::move(prefix)),
+      options_(std::move(options)),
+      is_order_agreed_(options_.order_is_known) {}
 
 UnitSchedule::~UnitSchedule() { reset(); }
 
@@ -24,7 +26,7 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
   units_.push_back({.name = name,
                     .shape = shape,
                     .memory = &memory,
-                    .whole = WholeUnit(memory, options_.process_set),
+                    .whole = WholeUnit(memory, options_.process_set, options_.subject),
                     .position = units_.size()});
   order_.push_back(units_.size() - 1);
 }
@@ -75,7 +77,7 @@ void UnitSchedule::reset() noexcept {
   is_broken_ = false;
   holders_ = 0;
   passes_ = 0;
-  is_order_agreed_ = false;
+  is_order_agreed_ = options_.order_is_known;
   seen_.clear();
   for (std::size_t i = 0; i < units_.size(); ++i) order_[i] = units_[i].position = i;
 }
@@ -87,7 +89,7 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
   if (in_pass_) {  // computed again, with gradients
     unit.is_reached = true;
     if (unit.running == 0 && !unit.shape.contains_units) {
-      pass_over_backward_until(unit.position, /*all=*/false);
+      pass_over_backward_until(unit.position, Over::unused);
       make_whole(unit);
       gather_ahead_in_backward(unit.position);
     } else {
@@ -206,12 +208,12 @@ void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp) {
   begin_pass();
   Unit& unit = units_.at(index);
   if (unit.memory->stamp() != stamp)
-    throw Error(fmt::format("FullySharded: the parameters of '{}' were changed between forward and "
-                            "backward. Step after backward",
-                            unit.name),
+    throw Error(fmt::format("{}: the parameters of '{}' were changed between forward and backward. "
+                            "Step after backward",
+                            options_.subject, unit.name),
                 unit.name);
   unit.is_reached = true;
-  if (!unit.shape.contains_units) pass_over_backward_until(unit.position, /*all=*/true);
+  if (!unit.shape.contains_units) pass_over_backward_until(unit.position, Over::unreached);
   make_whole(unit);
   if (!unit.shape.contains_units) gather_ahead_in_backward(unit.position);
 }
@@ -230,16 +232,19 @@ void UnitSchedule::gradients_complete(std::size_t index) {
   }
 }
 
-// Passes over the units to which backward has not come on this rank. Those that this rank has used
-// may still come if a later unit is only computed again (`all` is false).
-void UnitSchedule::pass_over_backward_until(std::size_t position, bool all) {
+// Units that this rank has used may still come if a later unit is only computed again, so those
+// wait. At the end, also completes those in which backward has thrown, at their place in the order.
+void UnitSchedule::pass_over_backward_until(std::size_t position, Over over) {
   if (!is_order_agreed_) return;
   for (std::size_t i = order_.size(); i-- > position + 1;) {
     Unit& unit = units_[order_[i]];
-    if (unit.shape.contains_units || unit.is_reached || unit.is_reduced) continue;
-    if (!all && unit.is_used) continue;
-    make_whole(unit);
-    gather_ahead_in_backward(i);
+    if (unit.shape.contains_units || unit.is_reduced) continue;
+    if (unit.is_reached && over != Over::all) continue;
+    if (unit.is_used && over == Over::unused) continue;
+    if (!unit.is_reached) {
+      make_whole(unit);
+      gather_ahead_in_backward(i);
+    }
     gradients_complete(order_[i]);
   }
 }
@@ -301,7 +306,7 @@ void UnitSchedule::fail_pass() noexcept {
 
 void UnitSchedule::take_part() {
   if (in_forward_ || in_pass_)
-    throw InvalidArgument("FullySharded: take_part() inside of forward or backward");
+    throw InvalidArgument(options_.subject + ": take_part() inside of forward or backward");
   if (is_broken_) {
     is_broken_ = false;
     in_forward_ = true;
@@ -318,7 +323,7 @@ void UnitSchedule::finish_pass() {
   FirstError error;
   std::vector<std::int32_t> summary;
   error.attempt([&] {
-    pass_over_backward_until(0, /*all=*/true);
+    pass_over_backward_until(0, Over::all);
     for (std::size_t i = 0; i < units_.size(); ++i)
       if (!units_[i].is_reduced && is_order_agreed_) gradients_complete(i);
   });
@@ -369,10 +374,11 @@ void UnitSchedule::refuse_failed() {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < all.values.size(); ++i)
     if (all.values[i] != 0) ranks.push_back(options_.process_set.ranks()[i]);
-  throw BackwardFailed(fmt::format("FullySharded: forward or backward has thrown on rank {}, so "
-                                   "this pass has no valid gradients",
-                                   fmt::join(ranks, ", ")),
-                       prefix_ + "pass", ranks);
+  throw BackwardFailed(
+      fmt::format("{}: forward or backward has thrown on rank {}, so this pass has "
+                  "no valid gradients",
+                  options_.subject, fmt::join(ranks, ", ")),
+      prefix_ + "pass", ranks);
 }
 
 void UnitSchedule::leave_pass() noexcept {
