@@ -8,9 +8,9 @@
 namespace gpt {
 namespace {
 
-std::string bytes_of(const std::vector<float>& values) {
+std::string bytes_of(std::span<const float> values) {
   std::string bytes(values.size() * sizeof(float), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
 
@@ -25,10 +25,29 @@ void require_size(const std::string& bytes, std::size_t elements) {
 
 AdamW::AdamW(const Layout& layout, const AdamWOptions& options)
     : options_(options),
+      size_(layout.size),
       pieces_(layout.pieces),
       matrices_(layout.matrices),
       parameters_(layout.size),
       gradients_(layout.size) {}
+
+// KOLO: the model's first unit has the first and the last piece.
+AdamW::AdamW(const Layout& layout, const kolo::ShardedModel& model, const AdamWOptions& options)
+    : options_(options), size_(layout.size), pieces_(layout.pieces), matrices_(layout.matrices) {
+  const std::vector<kolo::NamedTensor> parameters = model.parameters();
+  const std::vector<kolo::NamedTensor> gradients = model.gradients();
+  const auto values = [](const kolo::NamedTensor& named) {
+    return std::span(static_cast<float*>(named.tensor.data()),
+                     static_cast<std::size_t>(named.tensor.elements()));
+  };
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    kolo::Shard shard = model.shards()[i];
+    shard.parameter = i == 0 ? 0 : i == 1 ? pieces_.size() - 1 : i - 1;
+    places_.push_back({shard, values(parameters[i]), values(gradients[i])});
+  }
+  std::ranges::sort(places_, {}, [](const Place& place) { return place.shard.parameter; });
+  make_state();
+}
 
 std::vector<kolo::NamedTensor> AdamW::gradients() {
   std::vector<kolo::NamedTensor> tensors;
@@ -59,15 +78,24 @@ Range AdamW::range_of(const kolo::Shard& shard) const {
 }
 
 void AdamW::make_state(std::span<const kolo::Shard> shards) {
-  shards_.assign(shards.begin(), shards.end());
+  places_.clear();
+  for (const kolo::Shard& shard : shards) {
+    const Range range = range_of(shard);
+    places_.push_back({shard, parameter_memory().subspan(range.begin, range.size),
+                       gradient_memory().subspan(range.begin, range.size)});
+  }
+  make_state();
+}
+
+void AdamW::make_state() {
   std::size_t size = 0;
-  for (const kolo::Shard& shard : shards) size += range_of(shard).size;
+  for (const Place& place : places_) size += place.parameters.size();
   first_moments_.assign(size, 0.0F);
   second_moments_.assign(size, 0.0F);
   decay_.assign(size, 0.0F);
   std::size_t at = 0;
-  for (const kolo::Shard& shard : shards) {
-    const Range range = range_of(shard);
+  for (const Place& place : places_) {
+    const Range range = range_of(place.shard);
     for (const Range& matrix : matrices_) {
       const std::size_t begin = std::max(matrix.begin, range.begin);
       const std::size_t end = std::min(matrix.begin + matrix.size, range.begin + range.size);
@@ -77,18 +105,19 @@ void AdamW::make_state(std::span<const kolo::Shard> shards) {
   }
 }
 
-void AdamW::step(std::span<const kolo::Shard> shards) {
+void AdamW::step(std::span<const kolo::Shard> /*shards*/) { step(); }
+
+void AdamW::step() {
   ++steps_;
   std::size_t at = 0;
-  for (const kolo::Shard& shard : shards) {
-    const Range range = range_of(shard);
-    update(range, at);
-    at += range.size;
+  for (const Place& place : places_) {
+    update(place, at);
+    at += place.parameters.size();
   }
 }
 
-// Updates a range of the parameters; its moments begin at index `at`.
-void AdamW::update(const Range& range, std::size_t at) {
+// Updates a shard, whose moments begin at index `at`.
+void AdamW::update(const Place& place, std::size_t at) {
   const double correction1 = 1.0 - std::pow(options_.beta1, static_cast<double>(steps_));
   const double correction2 = 1.0 - std::pow(options_.beta2, static_cast<double>(steps_));
   const auto beta1 = static_cast<float>(options_.beta1);
@@ -97,9 +126,9 @@ void AdamW::update(const Range& range, std::size_t at) {
   const auto inverse2 = static_cast<float>(1.0 / correction2);
   const auto epsilon = static_cast<float>(options_.epsilon);
   const auto decay = static_cast<float>(learning_rate_ * options_.weight_decay);
-  const std::span<float> parameters = parameter_memory().subspan(range.begin, range.size);
-  const std::span<const float> gradients = gradient_memory().subspan(range.begin, range.size);
-  for (std::size_t i = 0; i < range.size; ++i) {
+  const std::span<float> parameters = place.parameters;
+  const std::span<const float> gradients = place.gradients;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
     const float gradient = gradients[i];
     const float m = first_moments_[at + i] =
         beta1 * first_moments_[at + i] + (1.0F - beta1) * gradient;
@@ -114,34 +143,41 @@ void AdamW::clear_gradients() { std::ranges::fill(gradients_, 0.0F); }
 
 // KOLO: the concatenation of all ranks' shards of a piece is the piece. Pieces are gathered one at
 // a time, so that no rank but rank 0 ever holds all moments.
-std::string AdamW::gather(const std::vector<float>& moments) const {
-  if (moments.size() == parameters_.size()) return bytes_of(moments);
+std::string AdamW::gather(std::span<const float> values) const {
+  if (values.size() == size_) return bytes_of(values);
   std::string bytes;
-  std::span<const float> left = moments;
-  for (const kolo::Shard& shard : shards_) {
-    const auto size = static_cast<std::size_t>(shard.size());
-    const std::vector<float> piece = kolo::allgather(left.first(size)).values;
+  for (const Place& place : places_) {
+    const std::vector<float> piece = kolo::allgather(values.first(place.parameters.size())).values;
     if (kolo::rank() == 0) bytes += bytes_of(piece);
-    left = left.subspan(size);
+    values = values.subspan(place.parameters.size());
   }
   return bytes;
 }
 
+std::string AdamW::gather_parameters() const {
+  if (!parameters_.empty()) return bytes_of(parameters_);
+  std::vector<float> own;
+  for (const Place& place : places_)
+    own.insert(own.end(), place.parameters.begin(), place.parameters.end());
+  return gather(own);
+}
+
 kolo::NamedStates AdamW::state() const {
+  const std::string parameters = gather_parameters();
   const std::string first = gather(first_moments_);
   const std::string second = gather(second_moments_);
   if (kolo::rank() != 0) return {};
   return {{"steps", std::to_string(steps_)},
-          {"parameters", bytes_of(parameters_)},
+          {"parameters", parameters},
           {"first moments", first},
           {"second moments", second}};
 }
 
-void AdamW::load_moments(const std::string& bytes, std::vector<float>& moments) const {
+void AdamW::load_shards(const std::string& bytes, std::vector<float>& values) const {
   std::size_t at = 0;
-  for (const kolo::Shard& shard : shards_) {
-    const Range range = range_of(shard);
-    std::memcpy(moments.data() + at, bytes.data() + range.begin * sizeof(float),
+  for (const Place& place : places_) {
+    const Range range = range_of(place.shard);
+    std::memcpy(values.data() + at, bytes.data() + range.begin * sizeof(float),
                 range.size * sizeof(float));
     at += range.size;
   }
@@ -149,12 +185,23 @@ void AdamW::load_moments(const std::string& bytes, std::vector<float>& moments) 
 
 void AdamW::load(const kolo::Checkpoint& checkpoint) {
   for (const char* name : {"parameters", "first moments", "second moments"})
-    require_size(checkpoint.part(name), parameters_.size());
+    require_size(checkpoint.part(name), size_);
   steps_ = std::stoll(checkpoint.part("steps").text());
-  std::memcpy(parameters_.data(), checkpoint.part("parameters").text().data(),
-              parameters_.size() * sizeof(float));
-  load_moments(checkpoint.part("first moments"), first_moments_);
-  load_moments(checkpoint.part("second moments"), second_moments_);
+  const std::string parameters = checkpoint.part("parameters").text();
+  if (!parameters_.empty()) {
+    std::memcpy(parameters_.data(), parameters.data(), parameters.size());
+  } else {
+    std::vector<float> own(first_moments_.size());
+    load_shards(parameters, own);
+    auto next = own.begin();
+    for (const Place& place : places_) {
+      const auto count = static_cast<std::ptrdiff_t>(place.parameters.size());
+      std::copy(next, next + count, place.parameters.begin());
+      next += count;
+    }
+  }
+  load_shards(checkpoint.part("first moments"), first_moments_);
+  load_shards(checkpoint.part("second moments"), second_moments_);
 }
 
 }  // namespace gpt

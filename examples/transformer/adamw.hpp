@@ -25,6 +25,8 @@ class AdamW {
  public:
   /// Parameters start as zeros. Requires an open session, because of the shared memory.
   explicit AdamW(const Layout& layout, const AdamWOptions& options = {});
+  /// KOLO: updates the shards of a ShardedModel, in whose memory they are.
+  AdamW(const Layout& layout, const kolo::ShardedModel& model, const AdamWOptions& options = {});
 
   [[nodiscard]] std::span<float> parameter_memory() { return parameters_; }
   [[nodiscard]] std::span<float> gradient_memory() { return gradients_; }
@@ -40,7 +42,7 @@ class AdamW {
 
   /// Updates the shards that have state.
   void step(std::span<const kolo::Shard> shards);
-  void step() { step(shards_); }
+  void step();
 
   void set_learning_rate(double rate) { learning_rate_ = rate; }
   void clear_gradients();
@@ -53,21 +55,31 @@ class AdamW {
   void load(const kolo::Checkpoint& checkpoint);
 
  private:
+  /// A shard that has state, and its values.
+  struct Place {
+    kolo::Shard shard;
+    std::span<float> parameters;
+    std::span<const float> gradients;
+  };
+
   [[nodiscard]] Range range_of(const kolo::Shard& shard) const;
-  void update(const Range& range, std::size_t at);
-  [[nodiscard]] std::string gather(const std::vector<float>& moments) const;
-  void load_moments(const std::string& bytes, std::vector<float>& moments) const;
+  void make_state();
+  void update(const Place& place, std::size_t at);
+  [[nodiscard]] std::string gather(std::span<const float> values) const;
+  [[nodiscard]] std::string gather_parameters() const;
+  void load_shards(const std::string& bytes, std::vector<float>& values) const;
 
   AdamWOptions options_;
+  std::size_t size_;  // of all pieces
   std::vector<Piece> pieces_;
   std::vector<Range> matrices_;
   double learning_rate_ = 0.0;
   std::int64_t steps_ = 0;
-  std::vector<float> parameters_;
+  std::vector<float> parameters_;        // empty with a ShardedModel, like the gradients
   kolo::SharedVector<float> gradients_;  // KOLO: reduced in place, without a copy
 
   // Values for each element of the shards, one shard after another.
-  std::vector<kolo::Shard> shards_{};
+  std::vector<Place> places_{};
   std::vector<float> first_moments_{}, second_moments_{};
   std::vector<float> decay_{};  // 1 if weight decay applies, else 0
 };

@@ -16,6 +16,7 @@ namespace gpt {
 template <typename Real>
 class Block {
  public:
+  /// `parameters` and `gradients`, below, are those of this block alone.
   explicit Block(const BlockLayout& layout) : at_(layout) {}
 
   /// Returns the residual stream after the block. Keeps the values that backward needs, including a
@@ -26,7 +27,7 @@ class Block {
     resize();
     const std::size_t rows = shape.batch * shape.length;
     const std::size_t width = shape.width;
-    const auto of = [&](Range range) { return parameters + range.begin; };
+    const auto of = [&](Range range) { return parameters + (range.begin - begin()); };
 
     norm_forward(normed1_.data(), statistics1_, in, of(at_.norm1_scale), of(at_.norm1_shift), rows,
                  width);
@@ -56,6 +57,8 @@ class Block {
   }
 
  private:
+  [[nodiscard]] std::size_t begin() const { return at_.norm1_scale.begin; }
+
   void resize() {
     const std::size_t rows = shape_.batch * shape_.length;
     for (std::vector<Real>* narrow :
@@ -71,8 +74,8 @@ class Block {
   void dense_backward(const Real* parameters, Real* gradients, Real* d_stream) {
     const std::size_t rows = shape_.batch * shape_.length;
     const std::size_t width = shape_.width;
-    const auto of = [&](Range range) { return parameters + range.begin; };
-    const auto d = [&](Range range) { return gradients + range.begin; };
+    const auto of = [&](Range range) { return parameters + (range.begin - begin()); };
+    const auto d = [&](Range range) { return gradients + (range.begin - begin()); };
     linear_backward(d_wide_.data(), d(at_.down_weight), d(at_.down_bias), d_stream, active_.data(),
                     of(at_.down_weight), rows, 4 * width, width);
     gelu_backward(d_wide_.data(), up_.data(), up_.size());
@@ -85,8 +88,8 @@ class Block {
   void attention_part_backward(const Real* parameters, Real* gradients, Real* d_stream) {
     const std::size_t rows = shape_.batch * shape_.length;
     const std::size_t width = shape_.width;
-    const auto of = [&](Range range) { return parameters + range.begin; };
-    const auto d = [&](Range range) { return gradients + range.begin; };
+    const auto of = [&](Range range) { return parameters + (range.begin - begin()); };
+    const auto d = [&](Range range) { return gradients + (range.begin - begin()); };
     linear_backward(d_narrow_.data(), d(at_.out_weight), d(at_.out_bias), d_stream,
                     attended_.data(), of(at_.out_weight), rows, width, width);
     attention_backward(d_wide_.data(), d_narrow_.data(), qkv_.data(), probabilities_.data(),

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "random.hpp"
+#include "memory.hpp"
 
 namespace gpt {
 namespace {
@@ -50,10 +50,6 @@ BlockLayout make_block(Allotment& memory, std::size_t width) {
   return block;
 }
 
-void fill(std::span<float> parameters, Range range, float value) {
-  std::ranges::fill(parameters.subspan(range.begin, range.size), value);
-}
-
 }  // namespace
 
 Layout::Layout(const Config& config) {
@@ -70,23 +66,43 @@ Layout::Layout(const Config& config) {
   memory.end_piece("norm");
 }
 
-void initialize(std::span<float> parameters, const Layout& layout, const Config& config,
-                std::uint64_t seed) {
-  std::ranges::fill(parameters, 0.0F);
-  Random random(seed);
-  for (const Range& matrix : layout.matrices)
-    for (float& weight : parameters.subspan(matrix.begin, matrix.size))
-      weight = 0.02F * static_cast<float>(random.normal());
+void Initializer::fill(std::size_t piece, std::span<float> values) {
+  const Range whole = layout_.pieces[piece].range;
+  const auto part = [&](Range range) {
+    return values.subspan(range.begin - whole.begin, range.size);
+  };
+  std::ranges::fill(values, 0.0F);
+  for (const Range& matrix : layout_.matrices)
+    if (matrix.begin >= whole.begin && matrix.begin < whole.begin + whole.size)
+      for (float& weight : part(matrix)) weight = 0.02F * static_cast<float>(random_.normal());
+  if (piece + 1 == layout_.pieces.size()) std::ranges::fill(part(layout_.norm_scale), 1.0F);
+  if (piece == 0 || piece + 1 == layout_.pieces.size()) return;
   // Initial weights of layers that add to the residual stream shrink with the number of such
   // layers, so that the variance of the stream does not grow with the depth.
-  const float smaller = 1.0F / std::sqrt(2.0F * static_cast<float>(config.layers));
-  for (const BlockLayout& block : layout.blocks) {
-    for (const Range& matrix : {block.out_weight, block.down_weight})
-      for (float& weight : parameters.subspan(matrix.begin, matrix.size)) weight *= smaller;
-    fill(parameters, block.norm1_scale, 1.0F);
-    fill(parameters, block.norm2_scale, 1.0F);
-  }
-  fill(parameters, layout.norm_scale, 1.0F);
+  const float smaller = 1.0F / std::sqrt(2.0F * static_cast<float>(layout_.blocks.size()));
+  const BlockLayout& block = layout_.blocks[piece - 1];
+  for (const Range& matrix : {block.out_weight, block.down_weight})
+    for (float& weight : part(matrix)) weight *= smaller;
+  std::ranges::fill(part(block.norm1_scale), 1.0F);
+  std::ranges::fill(part(block.norm2_scale), 1.0F);
+}
+
+void initialize(std::span<float> parameters, const Layout& layout, std::uint64_t seed) {
+  Initializer initializer(layout, seed);
+  for (std::size_t i = 0; i < layout.pieces.size(); ++i)
+    initializer.fill(i,
+                     parameters.subspan(layout.pieces[i].range.begin, layout.pieces[i].range.size));
+}
+
+std::vector<kolo::ShardedModel::Unit> units_of(const Layout& layout) {
+  const auto parameter = [](const Piece& piece) {
+    return kolo::ShardedModel::Parameter{piece.name, static_cast<std::int64_t>(piece.range.size)};
+  };
+  std::vector<kolo::ShardedModel::Unit> units{
+      {"root", {parameter(layout.pieces.front()), parameter(layout.pieces.back())}}};
+  for (std::size_t i = 1; i + 1 < layout.pieces.size(); ++i)
+    units.push_back({"layer." + std::to_string(i - 1), {parameter(layout.pieces[i])}});
+  return units;
 }
 
 }  // namespace gpt

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "random.hpp"
+
 namespace gpt {
 
 /// The shape of a network. `width` is a multiple of `heads`.
@@ -51,8 +53,18 @@ struct Layout {
   std::size_t size = 0;
 };
 
-/// Initial values as in GPT-2, equal on all ranks.
-void initialize(std::span<float> parameters, const Layout& layout, const Config& config,
-                std::uint64_t seed);
+/// Initial values as in GPT-2, equal on all ranks. Pieces must be filled in their order; the last
+/// one may come earlier.
+class Initializer {
+ public:
+  /// `layout` must outlive this object.
+  Initializer(const Layout& layout, std::uint64_t seed) : layout_(layout), random_(seed) {}
+  void fill(std::size_t piece, std::span<float> values);
+
+ private:
+  const Layout& layout_;
+  Random random_;
+};
+void initialize(std::span<float> parameters, const Layout& layout, std::uint64_t seed);
 
 }  // namespace gpt

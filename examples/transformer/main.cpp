@@ -31,8 +31,9 @@ std::string load_text(const gpt::Options& options) {
 void train(const gpt::Options& options) {
   gpt::Trainer trainer(options, load_text(options));
   trainer.run();
-  if (kolo::rank() == 0 && options.sample > 0)
-    fmt::print("---\n{}\n", trainer.write(options.sample));
+  if (options.sample == 0) return;
+  const std::string sample = trainer.write(options.sample);
+  if (kolo::rank() == 0) fmt::print("---\n{}\n", sample);
 }
 
 }  // namespace

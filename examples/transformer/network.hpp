@@ -5,14 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "block.hpp"
 #include "layers.hpp"
 #include "layout.hpp"
+#include "memory.hpp"
 
 namespace gpt {
 
@@ -22,10 +21,6 @@ struct Batch {
   std::size_t sequences = 0;
 };
 
-/// Backward calls this function with the name of each piece of the layout whose gradients are
-/// complete.
-using OnReady = std::function<void(const std::string& piece)>;
-
 template <typename Real>
 class Network {
  public:
@@ -34,55 +29,74 @@ class Network {
     for (const BlockLayout& block : layout.blocks) blocks_.emplace_back(block);
   }
 
-  /// The mean loss over all tokens, in nats.
-  double forward(const Real* parameters, const Batch& batch) {
+  /// The mean loss over all tokens, in nats. `memory` has the parameters.
+  template <NetworkMemory Memory>
+  double forward(const Memory& memory, const Batch& batch) {
     inputs_ = batch.inputs;
-    run(parameters, batch.sequences);
+    run(memory, batch.sequences);
     return cross_entropy(logits_.data(), batch.targets, config_.vocabulary);
+  }
+  double forward(const Real* parameters, const Batch& batch) {
+    return forward(WholeMemory<Real>{layout_, parameters}, batch);
   }
 
   /// Adds the gradients of the loss that the last `forward` returned.
-  void backward(const Real* parameters, Real* gradients, const OnReady& on_ready) {
+  template <NetworkMemory Memory>
+  void backward(const Memory& memory) {
     const std::size_t rows = inputs_.size();
     const std::size_t width = config_.width;
-    head_backward(parameters, gradients);
+    const std::size_t norm = layout_.pieces.size() - 1;
+    head_backward(memory.root(0), memory.root_gradients(0));
     std::vector<Real> d_stream(rows * width);
-    norm_backward(d_stream.data(), gradients + layout_.norm_scale.begin,
-                  gradients + layout_.norm_shift.begin, d_normed_.data(), stream_, statistics_,
-                  parameters + layout_.norm_scale.begin, rows, width);
-    on_ready(layout_.pieces.back().name);
+    norm_backward(d_stream.data(), memory.root_gradients(norm), memory.root_gradients(norm) + width,
+                  d_normed_.data(), stream_, statistics_, memory.root(norm), rows, width);
+    memory.complete(norm);
     for (std::size_t i = blocks_.size(); i-- > 0;) {
-      blocks_[i].backward(parameters, gradients, d_stream.data());
-      on_ready(layout_.pieces[i + 1].name);
+      {
+        const auto layer = memory.layer(i);
+        blocks_[i].backward(layer.parameters(), layer.gradients(), d_stream.data());
+      }
+      memory.complete(i + 1);
     }
-    embeddings_backward(gradients, d_stream);
-    on_ready(layout_.pieces.front().name);
+    embeddings_backward(memory.root_gradients(0), d_stream);
+    memory.complete(0);
+  }
+  void backward(const Real* parameters, Real* gradients, const OnReady& on_ready) {
+    backward(WholeMemory<Real>{layout_, parameters, gradients, on_ready});
   }
 
   /// The score of each byte as the successor of `tokens`, which are at most `context` bytes.
-  std::span<const Real> scores_after(const Real* parameters, std::span<const std::uint8_t> tokens) {
+  template <NetworkMemory Memory>
+  std::span<const Real> scores_after(const Memory& memory, std::span<const std::uint8_t> tokens) {
     inputs_.assign(tokens.begin(), tokens.end());
-    run(parameters, 1);
+    run(memory, 1);
     return std::span<const Real>(logits_).last(config_.vocabulary);
+  }
+  std::span<const Real> scores_after(const Real* parameters, std::span<const std::uint8_t> tokens) {
+    return scores_after(WholeMemory<Real>{layout_, parameters}, tokens);
   }
 
  private:
   // Computes the logits.
-  void run(const Real* parameters, std::size_t sequences) {
+  template <NetworkMemory Memory>
+  void run(const Memory& memory, std::size_t sequences) {
     const std::size_t rows = inputs_.size();
     const std::size_t width = config_.width;
     length_ = rows / sequences;
-    embed(parameters);
+    embed(memory.root(0));
     stream_ = embedded_.data();
-    for (Block<Real>& block : blocks_)
-      stream_ = block.forward(parameters, stream_, {sequences, length_, width, config_.heads});
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto layer = memory.layer(i);
+      stream_ = blocks_[i].forward(layer.parameters(), stream_,
+                                   {sequences, length_, width, config_.heads});
+    }
+    const Real* norm = memory.root(layout_.pieces.size() - 1);
     normed_.resize(rows * width);
-    norm_forward(normed_.data(), statistics_, stream_, parameters + layout_.norm_scale.begin,
-                 parameters + layout_.norm_shift.begin, rows, width);
+    norm_forward(normed_.data(), statistics_, stream_, norm, norm + width, rows, width);
 
     std::vector<Real> head(width * config_.vocabulary);
-    transpose(parameters + layout_.token_embedding.begin, width, head.data(), config_.vocabulary,
-              width);
+    transpose(memory.root(0) + layout_.token_embedding.begin, width, head.data(),
+              config_.vocabulary, width);
     logits_.assign(rows * config_.vocabulary, Real(0));
     add_product({normed_.data(), width}, head.data(), config_.vocabulary, logits_.data(),
                 config_.vocabulary, rows, width, config_.vocabulary);

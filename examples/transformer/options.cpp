@@ -18,6 +18,7 @@ const std::map<std::string, kolo::Compression> compressions = {{"none", kolo::Co
                                                                {"bf16", kolo::Compression::bf16}};
 const std::map<std::string, std::optional<kolo::Sharding>> shardings = {
     {"none", std::nullopt},
+    {"full", std::nullopt},
     {"state", kolo::Sharding::state},
     {"gradients", kolo::Sharding::state_and_gradients}};
 
@@ -52,9 +53,13 @@ void add_training_options(CLI::App& app, Options& options) {
       ->default_str("none");
   app.add_option_function<std::string>(
          "--sharding",
-         [&options](const std::string& name) { options.sharding = shardings.at(name); },
-         "Shard AdamW's moments over the ranks (state), or also the reduced gradients (gradients)")
-      ->check(CLI::IsMember({"none", "state", "gradients"}))
+         [&options](const std::string& name) {
+           options.sharding = shardings.at(name);
+           options.fully_sharded = name == "full";
+         },
+         "Shard AdamW's moments over the ranks (state), or also the reduced gradients (gradients), "
+         "or also the parameters (full)")
+      ->check(CLI::IsMember({"none", "state", "gradients", "full"}))
       ->default_str("none");
 }
 

@@ -24,6 +24,7 @@ struct Options {
   double clip = 1.0;
   kolo::Compression compression = kolo::Compression::none;
   std::optional<kolo::Sharding> sharding{};
+  bool fully_sharded = false;  // parameters, too
   std::filesystem::path checkpoints{};
   std::int64_t validate_every = 100;
   std::int64_t log_every = 50;

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "memory.hpp"
 #include "random.hpp"
 #include "sampling.hpp"
 
@@ -37,6 +38,7 @@ kolo::LearningRateSchedule make_schedule(const Options& options) {
 
 // KOLO: gradients of several passes accumulate locally; their mean is averaged over the ranks.
 Optimizer make_optimizer(AdamW& adamw, const Options& options) {
+  if (options.fully_sharded) return std::monostate();
   const kolo::DistributedOptimizerOptions distributed{
       .compression = options.compression,
       .backward_passes_per_step = options.accumulate,
@@ -50,6 +52,21 @@ Optimizer make_optimizer(AdamW& adamw, const Options& options) {
   return sharded;
 }
 
+// KOLO: initial values are made one unit at a time, so that no rank ever has the whole network.
+std::optional<kolo::ShardedModel> make_model(const Layout& layout, const Options& options) {
+  if (!options.fully_sharded) return std::nullopt;
+  Initializer initializer(layout, options.seed);
+  const auto fill = [&](std::size_t unit, std::span<const kolo::TensorView> parameters) {
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      initializer.fill(unit > 0 ? unit : i * (layout.pieces.size() - 1),
+                       std::span(static_cast<float*>(parameters[i].data()),
+                                 static_cast<std::size_t>(parameters[i].elements())));
+  };
+  return std::optional<kolo::ShardedModel>(
+      std::in_place, units_of(layout), fill,
+      kolo::ShardedModelOptions{.compression = options.compression});
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options, std::string text)
@@ -58,7 +75,8 @@ Trainer::Trainer(const Options& options, std::string text)
       layout_(options_.network),
       train_(std::span(text_).first(training_size(text_)), options_.network.context),
       validation_(std::span(text_).subspan(training_size(text_)), options_.network.context),
-      adamw_(layout_),
+      model_(make_model(layout_, options_)),
+      adamw_(model_ ? AdamW(layout_, *model_) : AdamW(layout_)),
       optimizer_(make_optimizer(adamw_, options_)),
       network_(options_.network, layout_),
       // KOLO: every rank trains on its share of the windows, a new share each epoch.
@@ -70,9 +88,11 @@ Trainer::Trainer(const Options& options, std::string text)
   if (train_.count() < needed || validation_.count() < 1)
     throw kolo::Error(fmt::format("the text of {} bytes is too short: a step takes {} windows",
                                   text_.size(), needed));
-  initialize(adamw_.parameter_memory(), layout_, options_.network, options_.seed);
-  // KOLO: all ranks start from rank 0's parameters.
-  kolo::broadcast_parameters(adamw_.parameters(), /*root=*/0);
+  if (!model_) {
+    initialize(adamw_.parameter_memory(), layout_, options_.seed);
+    // KOLO: all ranks start from rank 0's parameters.
+    kolo::broadcast_parameters(adamw_.parameters(), /*root=*/0);
+  }
   if (!options_.checkpoints.empty()) {
     checkpoints_.emplace(kolo::CheckpointerOptions{.directory = options_.checkpoints});
     resume();
@@ -143,13 +163,37 @@ void Trainer::train_step(auto& optimizer) {
   // KOLO: the norm is that of all ranks' averaged gradients, equal on all ranks, so all ranks clip
   // equally and skip the same steps.
   kolo::ReducedGradients reduced = optimizer.reduce();
-  const double norm = optimizer.clip_grad_norm(reduced, options_.clip);
-  if (!std::isfinite(norm)) {
-    if (kolo::rank() == 0) fmt::print("step {}: skipped, the norm is {}\n", step_ + 1, norm);
-    return;
-  }
+  if (!may_step(optimizer.clip_grad_norm(reduced, options_.clip))) return;
   adamw_.set_learning_rate(learning_rate_(step_));
   optimizer.step(std::move(reduced));
+}
+
+// KOLO: layers are gathered while forward and backward use them. Each pass reduces its gradients,
+// so that no rank ever has those of the whole network.
+void Trainer::train_step(std::monostate& /*none*/) {
+  model_->zero_gradients();
+  for (int pass = 1; pass <= options_.accumulate; ++pass) {
+    const Batch batch = next_batch();
+    auto forward = model_->begin_forward();
+    const double loss = network_.forward(ShardedMemory(forward), batch);
+    forward.end();
+    auto backward = model_->begin_backward();
+    network_.backward(ShardedMemory(backward));
+    backward.end();
+    metrics_.add("loss", loss, static_cast<double>(batch.targets.size()));
+  }
+  for (const kolo::NamedTensor& gradient : model_->gradients())
+    for (std::int64_t i = 0; i < gradient.tensor.elements(); ++i)
+      static_cast<float*>(gradient.tensor.data())[i] /= static_cast<float>(options_.accumulate);
+  if (!may_step(model_->clip_grad_norm(options_.clip))) return;
+  adamw_.set_learning_rate(learning_rate_(step_));
+  adamw_.step();
+}
+
+bool Trainer::may_step(double norm) const {
+  if (std::isfinite(norm)) return true;
+  if (kolo::rank() == 0) fmt::print("step {}: skipped, the norm is {}\n", step_ + 1, norm);
+  return false;
 }
 
 // Skips the end of an epoch after its last full step, so that an epoch has the same steps for any
@@ -177,15 +221,28 @@ double Trainer::validate() {
   const std::vector<std::int64_t> windows = sampler.indices();
   kolo::MetricAverage loss({"loss"});
   const auto size = static_cast<std::size_t>(options_.batch_size);
-  for (std::size_t i = 0; i < windows.size(); i += size) {
+  std::size_t end = windows.size();
+  if (model_) kolo::allreduce(end, {.op = kolo::ReduceOp::max});
+  for (std::size_t i = 0; i < end; i += size) {
+    if (i >= windows.size()) {  // KOLO: the others gather layers
+      model_->begin_evaluation().end();
+      continue;
+    }
     const Batch batch =
         validation_.batch(std::span(windows).subspan(i, std::min(size, windows.size() - i)));
-    loss.add("loss", network_.forward(adamw_.parameter_memory().data(), batch),
-             static_cast<double>(batch.targets.size()));
+    loss.add("loss", evaluate(batch), static_cast<double>(batch.targets.size()));
   }
   const double mean = loss.over_all_ranks().at("loss");
   if (kolo::rank() == 0) fmt::print("step {}: validation loss {:.4f}\n", step_, mean);
   return mean;
+}
+
+double Trainer::evaluate(const Batch& batch) {
+  if (!model_) return network_.forward(adamw_.parameter_memory().data(), batch);
+  auto forward = model_->begin_evaluation();
+  const double loss = network_.forward(ShardedMemory(forward), batch);
+  forward.end();
+  return loss;
 }
 
 void Trainer::report() {
@@ -209,15 +266,24 @@ std::int64_t Trainer::tokens_per_step() const {
 }
 
 std::string Trainer::write(int bytes) {
-  Random random(options_.seed);
   std::string text = "\n";
+  if (model_) {
+    const kolo::ShardedModel::Whole whole = model_->gather();  // KOLO: on all ranks
+    if (kolo::rank() == 0) write(GatheredMemory{whole}, bytes, text);
+  } else if (kolo::rank() == 0) {
+    write(WholeMemory<float>{layout_, adamw_.parameter_memory().data()}, bytes, text);
+  }
+  return text.substr(1);
+}
+
+void Trainer::write(const auto& memory, int bytes, std::string& text) {
+  Random random(options_.seed);
   for (int i = 0; i < bytes; ++i) {
     const std::size_t seen = std::min(text.size(), options_.network.context);
     const std::vector<std::uint8_t> tokens(text.end() - static_cast<std::ptrdiff_t>(seen),
                                            text.end());
-    text += draw_byte(network_.scores_after(adamw_.parameter_memory().data(), tokens), random);
+    text += draw_byte(network_.scores_after(memory, tokens), random);
   }
-  return text.substr(1);
 }
 
 }  // namespace gpt

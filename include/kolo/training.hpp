@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
-// early stopping, loss scales, samplers, shares of uneven ranks, background loading, checkpoints
-// and a progress bar.
+// early stopping, loss scales, samplers, shares of uneven ranks, background loading, checkpoints,
+// fully sharded models and a progress bar.
 #pragma once
 
 #include "kolo/training/background_loader.hpp"
@@ -14,3 +14,4 @@
 #include "kolo/training/metrics.hpp"
 #include "kolo/training/progress_bar.hpp"
 #include "kolo/training/sampler.hpp"
+#include "kolo/training/sharded_model.hpp"

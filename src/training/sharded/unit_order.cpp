@@ -16,7 +16,7 @@ void UnitOrder::add() {
 void UnitOrder::reset() {
   for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = positions_[i] = i;
   noted_.clear();
-  is_agreed_ = false;
+  is_agreed_ = is_known_;
 }
 
 void UnitOrder::note_use(std::size_t unit) {

@@ -13,6 +13,9 @@ namespace kolo::internal {
 /// Units by number and by position. Until the ranks have agreed, the order is that of `add`.
 class UnitOrder {
  public:
+  /// `is_known`: the order of `add` is agreed.
+  explicit UnitOrder(bool is_known) : is_known_(is_known), is_agreed_(is_known) {}
+
   void add();
   /// Forgets the agreement.
   void reset();
@@ -32,7 +35,8 @@ class UnitOrder {
   std::vector<std::size_t> order_{};
   std::vector<std::size_t> positions_{};
   std::vector<std::size_t> noted_{};
-  bool is_agreed_ = false;
+  bool is_known_;
+  bool is_agreed_;
 };
 
 }  // namespace kolo::internal

@@ -13,7 +13,8 @@
 
 namespace kolo::internal {
 
-void UnitPassSummary::agree(const std::string& prefix, const ProcessSet& set, std::int64_t step) {
+void UnitPassSummary::agree(const std::string& subject, const std::string& prefix,
+                            const ProcessSet& set, std::int64_t step) {
   std::vector<std::int32_t> all{has_failed ? 1 : 0};
   all.insert(all.end(), late.begin(), late.end());
   for (const auto& of_unit : used) all.insert(all.end(), of_unit.begin(), of_unit.end());
@@ -22,10 +23,11 @@ void UnitPassSummary::agree(const std::string& prefix, const ProcessSet& set, st
   detail::call(detail::AllreduceCall{view, view, options, step});
   if (all.front() != 0) {
     const std::vector<int> ranks = ranks_that(has_failed, prefix + "failures", set);
-    throw BackwardFailed(fmt::format("FullySharded: forward or backward has thrown on rank {}, so "
-                                     "this pass has no valid gradients",
-                                     fmt::join(ranks, ", ")),
-                         prefix + "pass", ranks);
+    throw BackwardFailed(
+        fmt::format("{}: forward or backward has thrown on rank {}, so this pass has no "
+                    "valid gradients",
+                    subject, fmt::join(ranks, ", ")),
+        prefix + "pass", ranks);
   }
   auto next = all.begin() + 1;
   const auto take = [&](std::vector<std::int32_t>& values) {

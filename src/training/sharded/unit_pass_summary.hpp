@@ -17,10 +17,11 @@ struct UnitPassSummary {
   /// For each unit the trained parameters that have a gradient: 1 or 0.
   std::vector<std::vector<std::int32_t>> used{};
 
-  /// Collective. Replaces each entry by whether it is true on any rank. `prefix` begins the names
-  /// of operations; `step` must be equal on all ranks. If any rank has failed, throws
-  /// BackwardFailed on all ranks.
-  void agree(const std::string& prefix, const ProcessSet& set, std::int64_t step);
+  /// Collective. Replaces each entry by whether it is true on any rank. `subject` begins messages,
+  /// and `prefix` the names of operations; `step` must be equal on all ranks. If any rank has
+  /// failed, throws BackwardFailed on all ranks.
+  void agree(const std::string& subject, const std::string& prefix, const ProcessSet& set,
+             std::int64_t step);
 };
 
 }  // namespace kolo::internal

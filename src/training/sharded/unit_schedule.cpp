@@ -12,7 +12,7 @@
 namespace kolo::internal {
 
 UnitSchedule::UnitSchedule(std::string prefix, UnitScheduleOptions options)
-    : prefix_(std::move(prefix)), options_(std::move(options)) {}
+    : prefix_(std::move(prefix)), options_(std::move(options)), order_(options_.order_is_known) {}
 
 UnitSchedule::~UnitSchedule() { reset(); }
 
@@ -21,7 +21,7 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
                     .name = name,
                     .shape = shape,
                     .memory = &memory,
-                    .whole = WholeUnit(memory, options_.process_set)});
+                    .whole = WholeUnit(memory, options_.process_set, options_.subject)});
   order_.add();
 }
 
@@ -86,8 +86,9 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
   if (holders_ > 0) {  // all parameters are whole, and each rank may do what it likes
     if (recording)
       throw InvalidArgument(
-          "FullySharded: no training while all parameters are held whole. Evaluate without "
-          "gradients, as with torch::NoGradGuard");
+          options_.subject +
+          ": no training while all parameters are held whole. Evaluate without gradients, as with "
+          "torch::NoGradGuard");
     ++unit.running;
     return;
   }
@@ -238,9 +239,9 @@ void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp, bool is_
 void UnitSchedule::require_unchanged(std::size_t index, std::size_t stamp) const {
   const Unit& unit = units_.at(index);
   if (unit.memory->stamp() == stamp) return;
-  throw Error(fmt::format("FullySharded: the parameters of '{}' were changed between forward and "
-                          "backward. Step after backward",
-                          unit.name),
+  throw Error(fmt::format("{}: the parameters of '{}' were changed between forward and backward. "
+                          "Step after backward",
+                          options_.subject, unit.name),
               unit.name);
 }
 
@@ -318,7 +319,7 @@ void UnitSchedule::fail_pass() noexcept {
 
 void UnitSchedule::take_part(bool reducing) {
   if (in_forward_ || in_pass_)
-    throw InvalidArgument("FullySharded: take_part() inside of forward or backward");
+    throw InvalidArgument(options_.subject + ": take_part() inside of forward or backward");
   if (!is_broken_) {
     begin_forward(/*recording=*/true);
     end_forward();
@@ -328,7 +329,8 @@ void UnitSchedule::take_part(bool reducing) {
 
 void UnitSchedule::take_part_in_backward(bool reducing) {
   if (in_forward_ || in_pass_)
-    throw InvalidArgument("FullySharded: take_part_in_backward() inside of forward or backward");
+    throw InvalidArgument(options_.subject +
+                          ": take_part_in_backward() inside of forward or backward");
   if (!is_broken_) reduces_next_ = reducing;
   begin_pass();
   end_pass();
@@ -345,12 +347,16 @@ void UnitSchedule::end_pass() {
     for (std::size_t i = 0; i < units_.size(); ++i)
       if (!units_[i].is_reduced && order_.is_agreed()) gradients_complete(i);
   });
-  error.attempt([&] { reductions_.land(); });
-  if (error) mark_failed();
-  error.attempt([&] {
-    const UnitPassSummary summary = agree_on_summary();
-    if (reducing_) reduce_late(summary);
-  });
+  // A rank that cannot take part, such as for lack of memory, must not wait here for the others:
+  // they wait for it. They learn of the failure when this rank leaves the session.
+  if (!error) {
+    error.attempt([&] { reductions_.land(); });
+    if (error) mark_failed();
+    error.attempt([&] {
+      const UnitPassSummary summary = agree_on_summary();
+      if (reducing_) reduce_late(summary);
+    });
+  }
   if (error)
     for (const Unit& unit : units_) unit.memory->fail_pass();
   leave_pass();
@@ -364,7 +370,7 @@ UnitPassSummary UnitSchedule::agree_on_summary() {
     summary.used.push_back(reducing_ ? unit.memory->take_used()
                                      : std::vector<std::int32_t>(unit.shape.trained));
   }
-  summary.agree(prefix_, options_.process_set, passes_);
+  summary.agree(options_.subject, prefix_, options_.process_set, passes_);
   return summary;
 }
 

@@ -23,11 +23,13 @@ namespace kolo::internal {
 
 /// The options of a UnitSchedule, which are equal on all ranks.
 struct UnitScheduleOptions {
+  std::string subject = "FullySharded";  ///< The class of the public face, which begins messages.
   ReduceOp op = ReduceOp::average;
   Compression compression = Compression::none;
   bool reshard_after_forward = true;
   int units_ahead = 1;
   ProcessSet process_set{};
+  bool order_is_known = false;  ///< Forward comes to the units in the order of registration.
 };
 
 /// What does not change about a unit.
@@ -40,10 +42,10 @@ struct UnitShape {
 /// Gathers each unit before it is used and frees it afterwards, and reduces its gradients.
 ///
 /// A unit is gathered in forward, and again in backward unless it was kept; each gather needs all
-/// ranks. So all ranks go through the units in one order, that of the first forward of the set's
-/// first rank. A rank that does not use a unit takes part with its shards and with zeros when it
-/// comes to a later unit, or to the end of the forward or the pass. Whether a unit is kept between
-/// forward and backward depends only on what is equal on all ranks.
+/// ranks. So all ranks go through the units in one order: a known one, or that of the first forward
+/// of the set's first rank. A rank that does not use a unit takes part with its shards and with
+/// zeros when it comes to a later unit, or to the end of the forward or the pass. Whether a unit is
+/// kept between forward and backward depends only on what is equal on all ranks.
 ///
 /// A pass ends with a summary: whether backward has failed on any rank, which parameters any rank
 /// has used, and which units have gradients that came after the unit was reduced. These are reduced
@@ -170,7 +172,7 @@ class UnitSchedule {
   std::string prefix_;
   UnitScheduleOptions options_;
   std::vector<Unit> units_{};
-  UnitOrder order_{};
+  UnitOrder order_;
 
   bool in_forward_ = false;  // of the root
   bool recording_ = false;   // this forward, or the last one

@@ -32,7 +32,8 @@ struct WholeUnit::Gather {
   }
 };
 
-WholeUnit::WholeUnit(UnitMemory& memory, ProcessSet set) : memory_(&memory), set_(std::move(set)) {}
+WholeUnit::WholeUnit(UnitMemory& memory, ProcessSet set, std::string subject)
+    : memory_(&memory), set_(std::move(set)), subject_(std::move(subject)) {}
 WholeUnit::WholeUnit(WholeUnit&&) noexcept = default;
 WholeUnit& WholeUnit::operator=(WholeUnit&&) noexcept = default;
 WholeUnit::~WholeUnit() = default;
@@ -72,10 +73,9 @@ bool WholeUnit::finish() {
   memory_->gathered();
   const std::vector<int> joined = gather->joined(rows, set_.ranks());
   if (!joined.empty())
-    throw Mismatch(fmt::format("FullySharded: every rank has a shard of each parameter, but these "
-                               "have called join(): {}. A rank without data calls take_part() "
-                               "instead",
-                               fmt::join(joined, ", ")),
+    throw Mismatch(fmt::format("{}: every rank has a shard of each parameter, but these have "
+                               "called join(): {}. A rank without data calls take_part() instead",
+                               subject_, fmt::join(joined, ", ")),
                    gather->operation, joined);
   is_whole_ = true;
   return was_late;

@@ -15,8 +15,8 @@ namespace kolo::internal {
 /// Gathers the shards of one unit and frees the whole parameters. Not thread-safe.
 class WholeUnit {
  public:
-  /// `memory` must outlive this object.
-  WholeUnit(UnitMemory& memory, ProcessSet set);
+  /// `memory` must outlive this object. `subject` begins messages.
+  WholeUnit(UnitMemory& memory, ProcessSet set, std::string subject);
   WholeUnit(WholeUnit&&) noexcept;
   WholeUnit& operator=(WholeUnit&&) noexcept;
   ~WholeUnit();
@@ -35,6 +35,7 @@ class WholeUnit {
 
   UnitMemory* memory_;
   ProcessSet set_;
+  std::string subject_;
   bool is_allocated_ = false;
   bool is_whole_ = false;
   std::int64_t version_ = 0;  // of the shards that were gathered last

@@ -171,7 +171,7 @@ class ShardedAdamW : public ::testing::TestWithParam<Sharded> {
   kolo::Checkpoint replicated(int last) const {
     AdamW adamw(layout);
     adamw.make_state(adamw.whole());
-    gpt::initialize(adamw.parameter_memory(), layout, config, 1);
+    gpt::initialize(adamw.parameter_memory(), layout, 1);
     kolo::DistributedOptimizer optimizer(adamw, options);
     train(layout, adamw, optimizer, 0, last);
     return {.step = last, .parts = views_of(on_all_ranks(adamw.state()))};
@@ -185,7 +185,7 @@ class ShardedAdamW : public ::testing::TestWithParam<Sharded> {
 
 TEST_P(ShardedAdamW, TrainsAsTheReplicatedOneAndIsEqualOnAllRanks) {
   AdamW adamw(layout);
-  gpt::initialize(adamw.parameter_memory(), layout, config, 1);
+  gpt::initialize(adamw.parameter_memory(), layout, 1);
   kolo::ShardedOptimizer optimizer(adamw, options, std::get<kolo::Sharding>(GetParam()));
   adamw.make_state(optimizer.shards());
   train(layout, adamw, optimizer, 0, 5);

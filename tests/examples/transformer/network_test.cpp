@@ -130,7 +130,7 @@ TEST(Initialize, StartsNearTheLossOfGuessing) {
   const Config config;
   const Layout layout(config);
   std::vector<float> parameters(layout.size);
-  gpt::initialize(parameters, layout, config, 1);
+  gpt::initialize(parameters, layout, 1);
   Batch batch{.inputs = {}, .targets = {}, .sequences = 2};
   for (std::size_t i = 0; i < 2 * config.context; ++i) {
     batch.inputs.push_back(static_cast<std::uint8_t>(3 * i));
