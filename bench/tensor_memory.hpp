@@ -21,6 +21,8 @@ class TensorMemory final : public c10::Allocator {
     static TensorMemory allocator;
     c10::SetCPUAllocator(&allocator, /*priority=*/100);
   }
+  /// If false, allocating throws, as it does without memory.
+  static void set_available(bool available) { is_available_ = available; }
   /// Bytes in use.
   [[nodiscard]] static std::int64_t now() { return now_; }
   /// The most bytes that `action` uses beyond those in use before it.
@@ -40,6 +42,7 @@ class TensorMemory final : public c10::Allocator {
 #else
   c10::DataPtr allocate(std::size_t bytes) const override {
 #endif
+    TORCH_CHECK(is_available_ || bytes == 0, "no memory for tensors");
     constexpr std::size_t alignment = 64;
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     void* const memory = bytes == 0 ? nullptr : std::aligned_alloc(alignment, rounded);
@@ -63,6 +66,7 @@ class TensorMemory final : public c10::Allocator {
     std::free(memory);
   }
 
+  static inline std::atomic<bool> is_available_{true};
   static inline std::atomic<std::int64_t> now_{0};
   static inline std::atomic<std::int64_t> peak_{0};
 };

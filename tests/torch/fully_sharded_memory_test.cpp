@@ -98,6 +98,30 @@ TEST_F(FullyShardedMemory, PeakIsShardsAndFourUnits) {
   }
 }
 
+// It cannot gather what others gather, so it must not wait for them.
+TEST_F(FullyShardedMemory, ARankWithoutMemoryEndsThePass) {
+  if (size() == 1) return;
+  ShardedNet model = construct();
+  FullySharded sharded(model);
+  small_loss(model).backward();
+  int call = 0;
+  model->wrap = [&](const auto& block, const Tensor& hidden) {
+    const Tensor result = block(hidden);
+    if (rank() == 1 && call++ == blocks / 2)
+      result.register_hook(
+          [](const at::TensorBase& /*gradient*/) { TensorMemory::set_available(false); });
+    return result;
+  };
+  const Tensor loss = small_loss(model);
+  if (rank() != 1) {
+    EXPECT_THROW(loss.backward(), Error);
+    return;
+  }
+  EXPECT_THROW(loss.backward(), c10::Error);
+  TensorMemory::set_available(true);
+  shutdown();
+}
+
 TEST_F(FullyShardedMemory, ConstructionHoldsOneUnit) {
   const Sizes sizes = measure_sizes();
   const std::int64_t peak = TensorMemory::peak_of([] { (void)construct(); });

@@ -322,8 +322,13 @@ void UnitSchedule::finish_pass() {
     for (std::size_t i = 0; i < units_.size(); ++i)
       if (!units_[i].is_reduced && is_order_agreed_) gradients_complete(i);
   });
-  error.attempt([&] { land_reductions(/*of_containers=*/true); });
-  error.attempt([&] { summary = summarize(); });
+  // A rank that cannot take part, such as for lack of memory, must not wait here for the others:
+  // they wait for it. They learn of the failure when this rank leaves the session.
+  if (!error) {
+    error.attempt([&] { land_reductions(/*of_containers=*/true); });
+    if (error) failed_ = true;
+    error.attempt([&] { summary = summarize(); });
+  }
   error.attempt([&] {
     if (summary.empty()) return;
     if (summary.front() != 0) refuse_failed();
