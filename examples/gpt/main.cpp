@@ -84,7 +84,7 @@ void run_steps(const Options& options, Model& model, Optimizer& optimizer, Batch
     optimizer.zero_grad();
     const torch::Tensor loss = batches.loss(model);
     loss.backward();
-    kolo::clip_grad_norm(optimizer, 1.0);  // KOLO: the norm of the whole gradient
+    if (options.clip > 0) kolo::clip_grad_norm(optimizer, options.clip);  // KOLO: of all shards
     optimizer.step();
     const double mean = kolo::average(loss.item<double>());  // KOLO
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;

@@ -41,6 +41,9 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--learning-rate", options.learning_rate, "Learning rate of AdamW")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--clip", options.clip, "Largest norm of the gradient; 0: do not clip")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--units-ahead", options.units_ahead,
                  "Blocks gathered before they are needed, with --sharding full")
       ->check(CLI::Range(0, 1000))

@@ -25,6 +25,7 @@ struct Options {
   std::int64_t steps = 20;
   std::int64_t batch_size = 1;  // windows per rank
   double learning_rate = 3e-4;
+  double clip = 1.0;  // the largest norm of the gradient; 0: any
   int units_ahead = 1;
   std::filesystem::path load{};
   std::filesystem::path save{};

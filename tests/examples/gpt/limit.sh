@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2016
 # Trains the GPT of 100 million parameters under a limit of address space: one rank with the whole model must fail for
 # lack of memory, and four ranks with a share each must train.
 # Usage: limit.sh PROGRAM MEGABYTES MPIRUN...
