@@ -346,6 +346,17 @@ def sharded(data):
                     ["---", *["---:"] * 3])
 
 
+def fully_sharded(data):
+    places = list(by(data["fully_sharded"], "link", "ranks"))
+    rows = []
+    for (optimizer,), own in by(data["fully_sharded"], "optimizer").items():
+        name, *rest = optimizer.split(" with ")
+        rows.append([f"`{name}`" + (f" with `{rest[0]}`" if rest else ""),
+                     *(f"{row['peak_mb']} ({row['formula_mb']}); {row['ratio']}" for row in own)])
+    return markdown(["optimizer", *(f"np={ranks}, {link}" for link, ranks in places)], rows,
+                    ["---"] + ["---:"] * len(places))
+
+
 def checkpoint_pause(data):
     return markdown(["ranks", "`save`", "`save_async`", "ratio", "rank 0's file", "memory that it adds on rank 0"],
                     [[row["ranks"], f"{row['save_ms']} ms", f"{row['save_async_ms']} ms", row["ratio"],
@@ -430,4 +441,4 @@ TABLES = {table.__name__: table for table in (
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
-    fusion_threshold, rows_between_hosts, sharded, checkpoint_pause, uneven)}
+    fusion_threshold, rows_between_hosts, sharded, fully_sharded, checkpoint_pause, uneven)}

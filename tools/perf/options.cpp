@@ -8,6 +8,7 @@
 
 #include "elements.hpp"
 #include "gradient_sets.hpp"
+#include "memory_plan.hpp"
 #include "pattern.hpp"
 #include "sizes.hpp"
 
@@ -18,7 +19,8 @@ constexpr const char* description =
     "Measures Kolo's collectives and those of MPI, on the same buffers and in the same run, and "
     "verifies every result.\n\n"
     "  mpirun -np 4 kolo-perf --operation allreduce,allgather --sizes 4,64K,16M\n"
-    "  mpirun -np 4 kolo-perf --gradients resnet50 --iterations 20 --json\n\n"
+    "  mpirun -np 4 kolo-perf --gradients resnet50 --iterations 20 --json\n"
+    "  kolo-perf --memory-plan bert-base --ranks 1,4\n\n"
     "Sizes are bytes: 4, 64K, 1M, 2G (powers of 1024). Several values are separated by commas.";
 
 constexpr const char* footer =
@@ -43,6 +45,10 @@ struct Flags {
   std::vector<std::string> memories{"private"};
   std::string device = "cpu";
   std::string listed;
+  std::string model;
+  std::vector<int> ranks{1, 2, 4, 8};
+  std::optional<std::string> unit;
+  std::string optimizer = "adamw";
   std::string mode = "busy";
   bool csv = false;
   bool json = false;
@@ -121,6 +127,25 @@ void add_how(CLI::App& app, Flags& flags, Options& options) {
   app.set_version_flag("--version", "kolo-perf " + std::string(kolo::version));
 }
 
+void add_memory_plan(CLI::App& app, Flags& flags) {
+  CLI::Option* const plan = app.add_option(
+      "--memory-plan", flags.model,
+      "Print the memory per rank that training this MODEL needs by formula, and stop: a number of "
+      "parameters such as 124M, a safetensors file or index, or as for --gradients");
+  app.add_option("--ranks", flags.ranks, "Numbers of ranks for --memory-plan")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1'000'000))
+      ->needs(plan)
+      ->capture_default_str();
+  app.add_option("--unit", flags.unit,
+                 "Parameters of the largest unit for --memory-plan (default: of the largest layer)")
+      ->needs(plan);
+  app.add_option("--optimizer", flags.optimizer,
+                 "Optimizer for --memory-plan: " + join_names(optimizer_names))
+      ->needs(plan)
+      ->capture_default_str();
+}
+
 template <typename T, std::size_t size>
 std::vector<T> find_values(const Names<T, size>& names, std::string_view flag,
                            const std::vector<std::string>& strings) {
@@ -157,6 +182,10 @@ void translate(const CLI::App& app, const Flags& flags, Options& options) {
     throw UsageError("--memory shared is host memory: it cannot be used with --device cuda");
   if (!flags.listed.empty())
     options.answer = list_gradients(find_gradients(flags.listed, options.dtypes.front()));
+  if (!flags.model.empty())
+    options.answer = describe_memory(find_model_size(flags.model, flags.unit), flags.ranks,
+                                     options.dtypes.front(),
+                                     find_value(optimizer_names, "--optimizer", flags.optimizer));
 }
 
 }  // namespace
@@ -169,6 +198,7 @@ Options parse_options(int argc, const char* const* argv) {
   app.get_formatter()->column_width(36);
   add_what(app, flags, options);
   add_how(app, flags, options);
+  add_memory_plan(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -70,7 +70,7 @@ inline constexpr Names<Mode, 3> mode_names{{
 enum class Format : std::uint8_t { table, csv, json };
 
 struct Options {
-  std::string answer;  ///< Output of --help, --version or --list-gradients: print it and stop.
+  std::string answer;  ///< Output of --help, --version, --list-gradients or --memory-plan.
   Mode mode = Mode::busy;
   Format format = Format::table;
   std::vector<Operation> operations;
