@@ -141,8 +141,8 @@ class Quotes(Documents):
         self.assertIn("not a quote of examples/cifar10_tfrecord/distributed.cpp", self.quotes()[1])
 
     def test_every_page_of_the_user_guide_has_one(self):
-        self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
-        self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
+        self.change("docs/elastic.md", "<!-- quote: ", "<!-- ")
+        self.assertIn("docs/elastic.md: a page of the user guide without a quote", self.quotes()[1])
 
     def test_a_changed_output_is_found(self):
         self.change("examples/synthetic_benchmark/README.md", "Iter #4: 1.1 img", "Iter #4: 1.2 img")

@@ -71,5 +71,42 @@ TEST_F(FullyShardedTest, AccumulatesPassesAndForwards) {
   });
 }
 
+// Several copies, each divided among some ranks. Sums are made in another order.
+TEST_F(FullyShardedTest, CopiesOfAModelStayEqual) {
+  const auto options = optim::SGDOptions(0.1).momentum(0.9);
+  const StateDict expected = train_replicated<optim::SGD>(options, usual, 5);
+  for (int per_copy = 1; per_copy <= size(); ++per_copy) {
+    if (size() % per_copy != 0) {
+      EXPECT_THROW((void)add_hybrid_sets(per_copy), InvalidArgument);
+      continue;
+    }
+    const HybridSets sets = add_hybrid_sets(per_copy);
+    EXPECT_EQ(sets.process_set.size() * sets.replicas.size(), size());
+    ::torch::manual_seed(
+        static_cast<std::uint64_t>(rank()));  // the first copy gives the others its values
+    auto model = rank() < per_copy ? make_net<ShardedNet>() : ShardedNet(7);
+    FullySharded sharded(model, {.process_set = sets.process_set, .replicas = sets.replicas});
+    optim::SGD optimizer(sharded.parameters(), options);
+    for (int step = 0; step < 5; ++step) {
+      if (step == 3 && size() > 1) {  // fails in all copies
+        optimizer.zero_grad();
+        if (rank() == size() - 1) {
+          EXPECT_THROW(Throw::apply(loss_of(model, step)).backward(), std::runtime_error);
+        } else {
+          const auto error = error_of<BackwardFailed>([&] { loss_of(model, step).backward(); });
+          EXPECT_EQ(error.ranks(), std::vector<int>{size() - 1});
+        }
+      }
+      usual(model, sharded, optimizer, step);
+    }
+    const StateDict whole = sharded.full_state();
+    for (const auto& [name, tensor] : expected.tensors)
+      expect_close(to_tensor(whole.tensors.at(name)), to_tensor(tensor), 1e-5);
+    std::vector<Tensor> tensors;
+    for (const auto& [name, tensor] : whole.tensors) tensors.push_back(to_tensor(tensor));
+    expect_same_bits_on_all_ranks(tensors);
+  }
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

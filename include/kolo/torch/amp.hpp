@@ -79,12 +79,12 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///     scaler.update();                       // once, after the steps of all optimizers
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
-/// have the same bits on all ranks. A ShardedOptimizer's gradients differ, so its ranks
-/// communicate to agree. Construct the scaler with the same options on all ranks. Optimizers may be
-/// passed as references to their base class. With DistributedGradients and a plain optimizer, the
-/// last pass before `unscale` or `step` must reduce. Use a separate scaler for the optimizers of
-/// each process set: where ranks train different parameters, as in disjoint sets, their scales
-/// differ.
+/// have the same bits on all ranks. The gradients of a ShardedOptimizer and of a
+/// FullySharded's shards differ, so their ranks communicate to agree. Construct the scaler with the
+/// same options on all ranks. Optimizers may be passed as references to their base class. With
+/// DistributedGradients and a plain optimizer, the last pass before `unscale` or `step` must
+/// reduce. Use a separate scaler for the optimizers of each process set: where ranks train
+/// different parameters, as in disjoint sets, their scales differ.
 ///
 /// On a GPU, the gradients are checked there. Only `step` waits, once, to learn whether to step: an
 /// optimizer's step runs on the host. So do `update` if `unscale` was not followed by `step`, and

@@ -34,10 +34,28 @@ struct FullyShardedOptions {
   /// If false, units stay gathered from forward to backward: less traffic, more memory.
   bool reshard_after_forward = true;
   int units_ahead = 1;       ///< Units gathered before they are needed, 0 or more.
-  ProcessSet process_set{};  ///< Ranks that take part.
+  ProcessSet process_set{};  ///< Ranks that hold one copy of the model between them.
+  /// For hybrid sharding: the ranks that hold the same shards in other copies (`add_hybrid_sets`).
+  std::optional<ProcessSet> replicas{};
 };
 
-/// Trains a model of which each of n ranks holds 1/n: of parameters, gradients and optimizer state
+/// Process sets for hybrid sharding: several copies of the model, each divided among some ranks.
+struct HybridSets {
+  ProcessSet process_set;  ///< The ranks of this rank's copy.
+  ProcessSet replicas;     ///< The ranks that hold the same shards, one of each copy.
+};
+/// Makes copies of `ranks_per_copy` consecutive ranks, such as those of a host. Parameters are then
+/// gathered inside a copy, and only the reduced gradients of shards travel between copies:
+///
+///     const kolo::HybridSets sets = kolo::add_hybrid_sets(kolo::local_size());
+///     kolo::FullySharded sharded(model, {.process_set = sets.process_set,
+///                                        .replicas = sets.replicas});
+///
+/// Collective in the world. Throws InvalidArgument unless `ranks_per_copy` divides the number of
+/// ranks.
+[[nodiscard]] KOLO_EXPORT HybridSets add_hybrid_sets(int ranks_per_copy);
+
+/// Trains a model on n ranks, each of which holds 1/n of parameters, gradients and optimizer state
 /// (Rajbhandari et al., 2020, "ZeRO", stage 3, https://arxiv.org/abs/1910.02054; Zhao et al., 2023,
 /// "PyTorch FSDP", https://arxiv.org/abs/2304.11277):
 ///
@@ -60,29 +78,29 @@ struct FullyShardedOptions {
 ///
 /// `parameters()` are this rank's shards: leaves with one dimension, split as by
 /// `reducescatter_rows`. Backward reduce-scatters the gradients of each unit while it goes on, and
-/// they are final when it returns. Passes accumulate. The optimizer must be elementwise (see
-/// `is_elementwise_optimizer`); the parameters are then those of a DistributedOptimizer, bit for
-/// bit. `kolo::clip_grad_norm` and GradScaler take such an optimizer as any other.
+/// they are final when it returns; on a GPU, in the order of the current stream. Passes accumulate.
+/// The optimizer must be elementwise (see `is_elementwise_optimizer`). On CPUs, the parameters then
+/// have the bits of a DistributedOptimizer's, unless steps are clipped, gradients are compressed or
+/// `compute` is set. `kolo::clip_grad_norm` and GradScaler take such an optimizer as any other.
 ///
 /// All ranks of the set must call the model's forward equally often, and backward too. They may use
-/// different units, if each runs forward once for a backward and has used all units once, in the
-/// same order: a rank passes over what others use. A rank without data calls `take_part`. If
-/// forward or backward throws on one rank, the others' backward throws BackwardFailed once that
-/// rank calls forward again or `take_part`; call `zero_grad` then. `join` makes the calls of others
-/// throw Mismatch. A step between forward and backward makes backward throw Error, except with
-/// LibTorch's SGD on GPUs, where it goes unnoticed.
+/// different units once all ranks have used all units, in the same order, and if each backward
+/// follows one forward: a rank passes over what others use. A rank without data calls `take_part`.
+/// If backward throws on one rank, the others' backward throws BackwardFailed; if forward throws,
+/// once that rank calls forward again or `take_part`. Then call `zero_grad`. `join` makes the calls
+/// of others throw Mismatch. A step between forward and backward makes backward throw Error, except
+/// with LibTorch's SGD on GPUs, where it goes unnoticed.
 ///
-/// What leaves a unit other than as a result of its forward, such as a loss in a member, must not
-/// be part of the graph. Several units in one call of `checkpointed` need ranks that use the same
-/// units.
+/// Return from a unit's forward every tensor that backward must pass through; do not store it in a
+/// member. If one call of `checkpointed` contains several units, all ranks must use the same units.
 ///
 /// Frozen parameters must be frozen before construction; units that have some are freed at the end
 /// of backward. The module must not be converted or moved later.
 ///
 /// Construction is collective. It throws Mismatch if units or options differ between ranks, and
 /// InvalidArgument for parameters in no unit, not dense, or not of a floating-point type, and for a
-/// rank outside the set. The model must outlive this object, which must outlive passes. Not
-/// thread-safe. Neither movable nor copyable.
+/// rank outside the set. The model must outlive this object, and this object every forward and
+/// backward. Not thread-safe. Neither movable nor copyable.
 class FullySharded {
  public:
   KOLO_EXPORT explicit FullySharded(::torch::nn::Module& model,
@@ -114,10 +132,10 @@ class FullySharded {
   /// The same for a rank that has run forward and makes no backward.
   KOLO_EXPORT void take_part_in_backward();
 
-  /// Call it after a new session has begun. If this rank now has other shards, because its number
-  /// or that of the ranks has changed, they are NaN: load the state of the model and then of its
-  /// optimizers, which must also be done if a rank is new. Collective in the world; throws
-  /// InvalidArgument for a process set, which has ended with its session.
+  /// Call it after a new session has begun. If the rank's number or the number of ranks has
+  /// changed, this rank's shards are NaN. Then, or if a rank is new, load the state of the model
+  /// and then that of its optimizers. Collective in the world; throws InvalidArgument for a process
+  /// set, which has ended with its session.
   KOLO_EXPORT void rejoin();
 
   /// A guard. While it lives, all parameters are whole, for evaluation by each rank for itself
@@ -158,7 +176,8 @@ class FullySharded {
                                    ::torch::optim::Optimizer& optimizer) const;
 
   /// This rank's shards of the parameters, not copied, for `CheckpointExtras::per_rank`. Buffers
-  /// are not part of it. For an optimizer of them use `kolo::state_view(optimizer)`.
+  /// are not part of it. With hybrid sharding, only the first copy has any. For an optimizer of
+  /// them use `kolo::state_view(optimizer)`.
   [[nodiscard]] KOLO_EXPORT StateView state_view() const;
   /// Loads what any number of ranks have saved so: pass `found->per_rank_parts("model")`, and for
   /// an optimizer `found->per_rank_parts("optimizer")`. Reads only what this rank needs. If shards

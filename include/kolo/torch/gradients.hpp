@@ -89,8 +89,9 @@ struct ClipOptions {
 /// in that set, like `synchronize`. The norm of a ShardedOptimizer is summed over shards, so its
 /// last bits may differ from those of a DistributedOptimizer. The optimizer may be passed as a
 /// reference to its base class. For an optimizer of LibTorch, such as one beside
-/// DistributedGradients, nothing is communicated. Throws InvalidArgument, on this rank, if
-/// `max_norm` or the norm type is not positive, and the errors of `synchronize`.
+/// DistributedGradients, nothing is communicated. If it has the shards of a FullySharded,
+/// the norm is that of all shards, and the call is collective. Throws InvalidArgument, on this
+/// rank, if `max_norm` or the norm type is not positive, and the errors of `synchronize`.
 ///
 /// The host waits for the GPU to return the norm of gradients on a GPU.
 KOLO_EXPORT double clip_grad_norm(::torch::optim::Optimizer& optimizer, double max_norm,

@@ -138,7 +138,8 @@ class ShardedImpl<Impl, Result (Owner::*)(Arguments...) const>
 /// A module that is a unit of a FullySharded model: write `Sharded<Block>` instead of `Block`,
 /// where `Block` is a holder made by `TORCH_MODULE`. It takes the arguments of `Block`, derives
 /// from `BlockImpl`, and has the same members and names of parameters. `forward` must be one
-/// function, neither a template nor overloaded. Its default arguments are lost.
+/// function, neither a template nor overloaded. Default arguments of `forward` are not
+/// kept: pass all.
 template <typename Holder>
 class Sharded
     : public ::torch::nn::ModuleHolder<detail::ShardedImpl<typename Holder::ContainedType>> {
@@ -155,9 +156,10 @@ class Sharded
 ///       return kolo::Sharded<GPT>(width);
 ///     }();
 ///
-/// So no rank ever holds the whole model: at most its shards and one unit. Seed the generator
-/// equally on all ranks, so that the shards are those of one model. Reading a parameter afterwards
-/// gives NaN, until a FullySharded takes the model. Needs a session. Not nestable.
+/// So no rank ever holds the whole model: at most its shards, the unit under construction, and the
+/// parameters of the units around it. Seed the generator equally on all ranks, so that the shards
+/// are those of one model. Parameters then read as NaN, and the model cannot compute until a
+/// FullySharded takes it. Needs a session. Not nestable.
 class [[nodiscard]] ConstructSharded {
  public:
   /// `set` must be the process set of the FullySharded that takes the model.

@@ -104,6 +104,7 @@ StateView save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
     view.metadata.emplace(shard_parameters_entry, sharded->describe_parameters());
   } else if (const auto group = shard_group_of(optimizer.param_groups())) {
     const auto find = [&](const ::torch::Tensor& shard) { return group->of_shard(shard); };
+    if (!group->saves) return {};
     view.metadata.emplace(shard_place_entry, shard_place_text(group->position));
     view.metadata.emplace(shard_parameters_entry, describe(shards_by_number(optimizer, find)));
   }

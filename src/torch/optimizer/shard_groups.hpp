@@ -20,6 +20,7 @@ struct ShardGroup {
   ProcessSet set;
   std::string operation;  // begins the names of operations
   ShardPosition position{};
+  bool saves = true;  // false for all copies of the model but the first
   /// Each has the whole parameter's dtype, shape and strides, on LibTorch's meta device.
   std::vector<ParameterShard> shards{};
 

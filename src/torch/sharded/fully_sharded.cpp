@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"
+#include "kolo/session.hpp"
+#include "kolo/torch/state.hpp"
 #include "torch/sharded/fully_sharded_state.hpp"
 #include "torch/sharded/model_units.hpp"
 #include "torch/sharded/unit_use.hpp"
@@ -114,7 +117,7 @@ UnitScheduleOptions schedule_options(const FullyShardedOptions& options) {
           .compression = wire_of(options),
           .reshard_after_forward = options.reshard_after_forward,
           .units_ahead = options.units_ahead,
-          .process_set = options.process_set};
+          .sets = {.shards = options.process_set, .replicas = options.replicas}};
 }
 
 // The unit of the module: made by ConstructSharded, or new.
@@ -197,14 +200,27 @@ std::vector<Item> FullySharded::State::items() const {
 }
 
 void FullySharded::State::make_group() {
-  auto made =
-      std::make_shared<ShardGroup>(ShardGroup{.set = options.process_set,
-                                              .operation = prefix,
-                                              .position = ShardPosition::in(options.process_set)});
+  auto made = std::make_shared<ShardGroup>(
+      ShardGroup{.set = options.process_set,
+                 .operation = prefix,
+                 .position = ShardPosition::in(options.process_set),
+                 .saves = !options.replicas || options.replicas->rank() == 0});
   for (const Place& place : places)
     made->shards.push_back(units[place.unit]->description(place.index));
   group = std::move(made);
   add_shard_group(group);
+}
+
+// Collective in the replicas. They must have the same shards of the same model, and start equal.
+void FullySharded::State::match_replicas() {
+  const ProcessSet& set = *options.replicas;
+  std::vector<Item> same = items();
+  same.push_back({"shards", std::to_string(group->position.index + 1) + " of " +
+                                std::to_string(group->position.ranks)});
+  require_agreement(prefix + "replicas", "FullySharded: the models of replicas", same, set);
+  NamedParameters shards;
+  for (const Place& place : places) shards.emplace_back(place.names.front(), shard(place).detach());
+  broadcast_parameters(shards, set.ranks().front(), set);
 }
 
 // ---- Forward and backward
@@ -296,6 +312,7 @@ FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions
   require_agreement(prefix + "agreement", "FullySharded: the model or the options", state_->items(),
                     set);
   state_->make_group();
+  if (options.replicas) state_->match_replicas();
   BackwardCall::watch(state_);
 }
 
@@ -347,6 +364,26 @@ void FullySharded::take_part_in_backward() {
 FullySharded::Counters FullySharded::counters() const {
   const UnitSchedule::Counters& counters = state_->schedule.counters();
   return {counters.gathers, counters.late_gathers, counters.reductions};
+}
+
+HybridSets add_hybrid_sets(int ranks_per_copy) {
+  if (ranks_per_copy < 1 || size() % ranks_per_copy != 0)
+    throw InvalidArgument("add_hybrid_sets: ranks_per_copy is " + std::to_string(ranks_per_copy) +
+                          ", which does not divide the " + std::to_string(size()) + " ranks");
+  HybridSets own;
+  for (int first = 0; first < size(); first += ranks_per_copy) {
+    std::vector<int> copy(static_cast<std::size_t>(ranks_per_copy));
+    std::iota(copy.begin(), copy.end(), first);
+    const ProcessSet set = add_process_set(copy);
+    if (set.contains(rank())) own.process_set = set;
+  }
+  for (int index = 0; index < ranks_per_copy; ++index) {
+    std::vector<int> replicas;
+    for (int rank = index; rank < size(); rank += ranks_per_copy) replicas.push_back(rank);
+    const ProcessSet set = add_process_set(replicas);
+    if (set.contains(rank())) own.replicas = set;
+  }
+  return own;
 }
 
 struct FullySharded::Whole::State {

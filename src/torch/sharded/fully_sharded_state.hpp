@@ -37,6 +37,8 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
 
   /// Makes the functions that take any optimizer know its shards.
   void make_group();
+  /// Gives the shards of all copies the same values.
+  void match_replicas();
 
   void enter(internal::ShardedUnit& unit, bool recording) override;
   void leave(internal::ShardedUnit& unit, bool threw) override;
@@ -50,6 +52,10 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   void fail_pass() noexcept override;
   void fail_unbegun_pass(const internal::GraphNodes& reached) noexcept override;
 
+  /// True if another copy of the model has the rank. That copy then gathers.
+  [[nodiscard]] bool is_of_other_copy(int rank) const {
+    return options.replicas && !options.process_set.contains(rank);
+  }
   /// Makes this call of backward() end the pass.
   void begin_pass();
   [[nodiscard]] const ::torch::Tensor& shard(const Place& place) const {

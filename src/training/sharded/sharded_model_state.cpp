@@ -22,7 +22,7 @@ internal::UnitScheduleOptions schedule_options(const ShardedModelOptions& option
           .compression = options.compression,
           .reshard_after_forward = options.reshard_after_forward,
           .units_ahead = options.units_ahead,
-          .process_set = options.process_set,
+          .sets = {.shards = options.process_set},
           .order_is_known = true};
 }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kolo/collectives.hpp"
-
 namespace kolo::internal {
 
 void UnitOrder::add() {
@@ -27,11 +25,11 @@ bool UnitOrder::is_noted(std::size_t unit) const {
   return std::ranges::find(noted_, unit) != noted_.end();
 }
 
-void UnitOrder::agree(const std::string& operation, const ProcessSet& set) {
+void UnitOrder::agree(const std::string& operation, const ShardingSets& sets) {
   std::vector<std::int32_t> order(noted_.begin(), noted_.end());
   for (std::size_t i = 0; i < order_.size(); ++i)
     if (!is_noted(i)) order.push_back(static_cast<std::int32_t>(i));
-  broadcast(TensorView(order), set.ranks().front(), {.name = operation, .process_set = set});
+  sets.take_from_one(order, operation);
   order_.assign(order.begin(), order.end());
   for (std::size_t i = 0; i < order_.size(); ++i) positions_.at(order_[i]) = i;
   is_agreed_ = true;

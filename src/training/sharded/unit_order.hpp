@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kolo/process_set.hpp"
+#include "training/sharded/sharding_sets.hpp"
 
 namespace kolo::internal {
 
@@ -28,8 +28,8 @@ class UnitOrder {
   /// Notes a use in the first forward. Does nothing after the agreement.
   void note_use(std::size_t unit);
   [[nodiscard]] bool is_noted(std::size_t unit) const;
-  /// Collective. Takes the order in which the set's first rank has noted uses.
-  void agree(const std::string& operation, const ProcessSet& set);
+  /// Collective. Takes the order in which one rank has noted uses.
+  void agree(const std::string& operation, const ShardingSets& sets);
 
  private:
   std::vector<std::size_t> order_{};

@@ -7,27 +7,28 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kolo/collectives.hpp"
 #include "kolo/optimizer.hpp"
-#include "training/agreement.hpp"
+#include "kolo/session.hpp"
 
 namespace kolo::internal {
 
 void UnitPassSummary::agree(const std::string& subject, const std::string& prefix,
-                            const ProcessSet& set, std::int64_t step) {
+                            const ShardingSets& sets, std::int64_t step) {
   std::vector<std::int32_t> all{has_failed ? 1 : 0};
   all.insert(all.end(), late.begin(), late.end());
   for (const auto& of_unit : used) all.insert(all.end(), of_unit.begin(), of_unit.end());
-  const AllreduceOptions options{.name = prefix + "pass", .op = ReduceOp::max, .process_set = set};
-  const TensorView view(all);
-  detail::call(detail::AllreduceCall{view, view, options, step});
+  sets.take_largest(all, prefix + "pass", step);
   if (all.front() != 0) {
-    const std::vector<int> ranks = ranks_that(has_failed, prefix + "failures", set);
-    throw BackwardFailed(
-        fmt::format("{}: forward or backward has thrown on rank {}, so this pass has no "
-                    "valid gradients",
-                    subject, fmt::join(ranks, ", ")),
-        prefix + "pass", ranks);
+    std::vector<std::int32_t> failures(static_cast<std::size_t>(size()));
+    failures[static_cast<std::size_t>(rank())] = has_failed ? 1 : 0;
+    sets.take_largest(failures, prefix + "failures", step);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size(); ++rank)
+      if (failures[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
+    throw BackwardFailed(fmt::format("{}: forward or backward has thrown on rank {}, so this pass "
+                                     "has no valid gradients",
+                                     subject, fmt::join(ranks, ", ")),
+                         prefix + "pass", ranks);
   }
   auto next = all.begin() + 1;
   const auto take = [&](std::vector<std::int32_t>& values) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kolo/process_set.hpp"
+#include "training/sharded/sharding_sets.hpp"
 
 namespace kolo::internal {
 
@@ -20,7 +20,7 @@ struct UnitPassSummary {
   /// Collective. Replaces each entry by whether it is true on any rank. `subject` begins messages,
   /// and `prefix` the names of operations; `step` must be equal on all ranks. If any rank has
   /// failed, throws BackwardFailed on all ranks.
-  void agree(const std::string& subject, const std::string& prefix, const ProcessSet& set,
+  void agree(const std::string& subject, const std::string& prefix, const ShardingSets& sets,
              std::int64_t step);
 };
 

@@ -7,7 +7,8 @@
 namespace kolo::internal {
 
 void UnitReductions::start(std::unique_ptr<UnitGradients> gradients,
-                           const ReducescatterOptions& options, std::int64_t step, bool in_order) {
+                           const ReducescatterOptions& options, std::int64_t step, bool in_order,
+                           const std::optional<ProcessSet>& replicas) {
   const std::vector<ConstTensorView> whole = gradients->whole();
   if (whole.empty()) return;
   for (auto next = pending_.begin(); in_order && next != pending_.end();) {
@@ -15,7 +16,13 @@ void UnitReductions::start(std::unique_ptr<UnitGradients> gradients,
     if (current->in_order) land(current);
   }
   const std::vector<TensorView> shards = gradients->shards();
-  pending_.push_back({std::move(gradients), in_order, {}});
+  std::optional<GroupedAllreduceOptions> over_replicas;
+  if (replicas)
+    over_replicas = {.name = options.name + ".replicas",
+                     .op = options.op,
+                     .compression = options.compression,
+                     .process_set = *replicas};
+  pending_.push_back({std::move(gradients), in_order, std::move(over_replicas), {}});
   pending_.back().future =
       detail::call_async(detail::ReducescatterCall{whole, shards, options, step});
   ++started_;
@@ -26,6 +33,8 @@ void UnitReductions::land(std::list<Pending>::iterator pending) {
   landed.splice(landed.begin(), pending_, pending);
   if (!landed.front().future.valid()) return;  // its start has thrown
   landed.front().future.get();
+  if (const auto& options = landed.front().over_replicas)
+    grouped_allreduce(landed.front().gradients->shards(), *options);
   if (!drops_results_) landed.front().gradients->accumulate();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kolo/collectives.hpp"
@@ -18,9 +19,10 @@ class UnitReductions {
  public:
   /// Starts to reduce. If `in_order`, all ranks start the reductions for which this is true in the
   /// same order, and the last such one has landed before: one is in flight at a time. `step` must
-  /// be equal on all ranks. Does nothing if there are no gradients.
+  /// be equal on all ranks. With `replicas`, the reduced shards are then reduced over these ranks,
+  /// too. Does nothing if there are no gradients.
   void start(std::unique_ptr<UnitGradients> gradients, const ReducescatterOptions& options,
-             std::int64_t step, bool in_order);
+             std::int64_t step, bool in_order, const std::optional<ProcessSet>& replicas);
   /// Waits for all.
   void land();
   /// From now on, results are dropped.
@@ -34,6 +36,7 @@ class UnitReductions {
   struct Pending {
     std::unique_ptr<UnitGradients> gradients;
     bool in_order;
+    std::optional<GroupedAllreduceOptions> over_replicas;
     Future<void> future;  // last, because it uses the memory of the gradients
   };
 

@@ -21,7 +21,7 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
                     .name = name,
                     .shape = shape,
                     .memory = &memory,
-                    .whole = WholeUnit(memory, options_.process_set, options_.subject)});
+                    .whole = WholeUnit(memory, options_.sets.shards, options_.subject)});
   order_.add();
 }
 
@@ -157,7 +157,7 @@ void UnitSchedule::end_forward() {
     } else {
       for (std::size_t i = 0; i < units_.size(); ++i)
         if (!order_.is_noted(i)) pass_over(units_[i]);
-      order_.agree(prefix_ + "order", options_.process_set);
+      order_.agree(prefix_ + "order", options_.sets);
     }
   } catch (...) {
     break_forward();
@@ -301,8 +301,8 @@ void UnitSchedule::reduce(std::size_t index, const char* round) {
                     {.name = prefix_ + unit.name + round,
                      .op = options_.op,
                      .compression = options_.compression,
-                     .process_set = options_.process_set},
-                    passes_, /*in_order=*/!unit.shape.contains_units);
+                     .process_set = options_.sets.shards},
+                    passes_, /*in_order=*/!unit.shape.contains_units, options_.sets.replicas);
 }
 
 void UnitSchedule::mark_failed() noexcept {
@@ -370,7 +370,7 @@ UnitPassSummary UnitSchedule::agree_on_summary() {
     summary.used.push_back(reducing_ ? unit.memory->take_used()
                                      : std::vector<std::int32_t>(unit.shape.trained));
   }
-  summary.agree(options_.subject, prefix_, options_.process_set, passes_);
+  summary.agree(options_.subject, prefix_, options_.sets, passes_);
   return summary;
 }
 

@@ -28,7 +28,7 @@ struct UnitScheduleOptions {
   Compression compression = Compression::none;
   bool reshard_after_forward = true;
   int units_ahead = 1;
-  ProcessSet process_set{};
+  ShardingSets sets{};
   bool order_is_known = false;  ///< Forward comes to the units in the order of registration.
 };
 
