@@ -22,7 +22,7 @@ void UnitReductions::start(std::unique_ptr<UnitGradients> gradients,
                      .op = options.op,
                      .compression = options.compression,
                      .process_set = *replicas};
-  pending_.push_back({std::move(gradients), in_order, std::move(over_replicas), {}});
+  pending_.push_back({std::move(gradients), options.name, in_order, std::move(over_replicas), {}});
   pending_.back().future =
       detail::call_async(detail::ReducescatterCall{whole, shards, options, step});
   ++started_;
@@ -38,7 +38,12 @@ void UnitReductions::land(std::list<Pending>::iterator pending) {
   if (!drops_results_) landed.front().gradients->accumulate();
 }
 
+// Ranks that reduce over replicas wait for each other here, so the rest land in an order that is
+// the same on all ranks.
 void UnitReductions::land() {
+  pending_.sort([](const Pending& a, const Pending& b) {
+    return a.in_order != b.in_order ? a.in_order : !a.in_order && a.name < b.name;
+  });
   while (!pending_.empty()) land(pending_.begin());
 }
 

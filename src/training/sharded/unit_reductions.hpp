@@ -35,6 +35,7 @@ class UnitReductions {
  private:
   struct Pending {
     std::unique_ptr<UnitGradients> gradients;
+    std::string name;
     bool in_order;
     std::optional<GroupedAllreduceOptions> over_replicas;
     Future<void> future;  // last, because it uses the memory of the gradients
