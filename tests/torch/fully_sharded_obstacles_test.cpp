@@ -233,7 +233,10 @@ TEST_F(FullyShardedObstacles, RanksSkipTheSameScaledSteps) {
 
 TEST_F(FullyShardedObstacles, FrozenParametersStay) {
   const auto freeze = [](auto& model) {
-    model->blocks[1]->up->weight.set_requires_grad(false);
+    model->blocks[0]->up->weight.set_requires_grad(false);
+    // The gradients of the rest are complete before backward needs these.
+    for (auto& parameter : model->blocks[1]->norm->parameters()) parameter.set_requires_grad(false);
+    for (auto& parameter : model->blocks[1]->up->parameters()) parameter.set_requires_grad(false);
     for (auto& parameter : model->blocks[2]->parameters()) parameter.set_requires_grad(false);
     model->input->weight.set_requires_grad(false);
   };

@@ -203,6 +203,18 @@ TEST_F(FullyShardedRanks, WhatIsHeldWholeIsForEachRankItself) {
   }
 }
 
+// LibTorch's SGD changes no version of a parameter, and units stay whole after a forward.
+TEST_F(FullyShardedRanks, AForwardSeesTheStepAfterTheLastForward) {
+  Pair pair;
+  optim::SGD optimizer(pair.sharded.parameters(), 0.5);
+  loss_of(pair.model, 0).backward();
+  (void)loss_of(pair.model, 1);  // recorded, without a backward
+  optimizer.step();
+  const Tensor loss = loss_of(pair.model, 2);
+  load_state(*pair.expected, pair.sharded.full_state());
+  EXPECT_TRUE(same_bits(loss, loss_of(pair.expected, 2)));
+}
+
 TEST_F(FullyShardedRanks, GradientsOfLocalPassesCanBeDropped) {
   Pair pair;
   {
