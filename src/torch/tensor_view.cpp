@@ -19,6 +19,7 @@
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"
+#include "torch/freed_parameter.hpp"
 #include "torch/gpu_stream.hpp"
 #include "training/parameter_hashes.hpp"
 
@@ -99,6 +100,10 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   if (!tensor.is_cpu() && !tensor.is_cuda()) {
     refuse("tensors on " + tensor.device().str() + " are not supported");
   }
+  if (is_freed_parameter(tensor))
+    refuse(
+        "this parameter of a FullySharded model is freed here. Use the shards, parameters() of the "
+        "FullySharded, or hold gather() of it");
 }
 
 // No two elements overlap if each stride exceeds the largest offset that smaller strides reach.

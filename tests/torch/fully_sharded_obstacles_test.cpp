@@ -165,29 +165,6 @@ TEST_F(FullyShardedObstacles, AStepBetweenForwardAndBackwardIsRefused) {
   EXPECT_THAT(error.what(), testing::HasSubstr("changed between forward and backward"));
 }
 
-TEST_F(FullyShardedObstacles, FreedParametersAreNotANumber) {
-  auto model = make_net<ShardedNet>();
-  FullySharded sharded(model);
-  const Tensor weight = model->blocks[0]->up->weight;
-  EXPECT_TRUE(std::isnan(weight.sum().item<float>()));
-  EXPECT_EQ(weight.sizes(), ::torch::IntArrayRef({14, 7}));
-  const ::torch::NoGradGuard no_grad;
-  EXPECT_TRUE((weight * 2).isnan().all().item<bool>());
-  EXPECT_ANY_THROW(weight.mul_(2));
-  EXPECT_ANY_THROW(weight.copy_(::torch::zeros({14, 7})));
-  {
-    const auto whole = sharded.gather();
-    EXPECT_TRUE(same_bits(weight.contiguous(), make_net<Net>()->blocks[0]->up->weight));
-  }
-  EXPECT_TRUE(std::isnan(weight.sum().item<float>()));
-}
-
-TEST_F(FullyShardedObstacles, AnOptimizerOfTheModelsParametersIsRefused) {
-  auto model = make_net<ShardedNet>();
-  const FullySharded sharded(model);
-  EXPECT_ANY_THROW(optim::SGD(model->parameters(), 0.1));
-}
-
 TEST_F(FullyShardedObstacles, ClipsByTheNormOfAllShards) {
   expect_same_training([](auto& model, auto& gradients, auto& optimizer, int step) {
     optimizer.zero_grad();
@@ -351,18 +328,6 @@ TEST_F(FullyShardedObstacles, LoadsTheStateOfAWholeModel) {
               testing::HasSubstr("lacks 'block1.up.bias'"));
 }
 
-TEST_F(FullyShardedObstacles, UsesMistakenlyMadeAreRefused) {
-  auto plain = make_net<Net>();
-  EXPECT_THAT(error_of<Error>([&] { FullySharded{plain}; }).what(),
-              testing::HasSubstr("must be a unit"));
-  auto model = make_net<ShardedNet>();
-  EXPECT_THROW(FullySharded(model, {.op = ReduceOp::adasum}), InvalidArgument);
-  EXPECT_THROW(FullySharded(model, {.units_ahead = -1}), InvalidArgument);
-  if (size() > 1) {
-    EXPECT_THROW(FullySharded(model, {.units_ahead = rank()}), Mismatch);
-  }
-}
-
 struct ScaledImpl : nn::Module {
   ScaledImpl() : scale(register_parameter("scale", ::torch::tensor(0.5F))) {}
   Tensor forward(const Tensor& input) { return input * scale; }
@@ -381,34 +346,6 @@ TEST_F(FullyShardedObstacles, AParameterMayHaveNoDimensions) {
     usual(expected, plain, plain, step);
   }
   expect_same_state(sharded.full_state(), state(*expected));
-}
-
-TEST_F(FullyShardedObstacles, AWriteToAFreedParameterIsNoticed) {
-  auto model = make_net<ShardedNet>();
-  const FullySharded sharded(model);
-  {
-    const ::torch::NoGradGuard no_grad;
-    model->blocks[1]->up->bias.zero_();
-  }
-  const auto error = error_of<InvalidArgument>([&] { loss_of(model, 0); });
-  EXPECT_THAT(error.what(), testing::HasSubstr("'block1.up.bias' was written to"));
-}
-
-TEST_F(FullyShardedObstacles, CallsForWholeParametersAreRefused) {
-  auto model = make_net<ShardedNet>();
-  FullySharded sharded(model);
-  EXPECT_THROW(DistributedOptimizer(optim::SGD(sharded.parameters(), 0.1)), InvalidArgument);
-  EXPECT_THROW(ShardedOptimizer(optim::SGD(sharded.parameters(), 0.1)), InvalidArgument);
-  EXPECT_THROW((void)state(*model), InvalidArgument);
-  const StateDict whole = sharded.full_state();
-  {
-    const auto guard = sharded.gather();
-    expect_same_state(state(*model), whole);
-    EXPECT_THROW(sharded.load_full_state(whole), InvalidArgument);
-  }
-  sharded.load_full_state(whole);
-  const Tensor loss = loss_of(model, 0);
-  EXPECT_THROW(loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true), InvalidArgument);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+#include <torch/serialize/archive.h>
 
 #include <concepts>
 #include <map>
@@ -55,6 +56,11 @@ class KOLO_EXPORT ShardedModule {
   ShardedModule& operator=(const ShardedModule&) noexcept;
   /// Called once the module is constructed.
   void constructed(::torch::nn::Module& module);
+  void zero_gradients(bool set_to_none);
+  /// Throw InvalidArgument if the module's parameters are divided; `require_whole` unless they are
+  /// gathered.
+  void require_undivided(const char* function) const;
+  void require_whole(const char* function) const;
 
  private:
   friend class internal::ShardedUnit;
@@ -123,6 +129,23 @@ class ShardedImpl<Impl, Result (Owner::*)(Arguments...)> : public Impl, public S
     for_each_tensor(result, [&](const ::torch::Tensor& tensor) { call.add_result(tensor); });
     call.end();
     return result;
+  }
+
+  /// Also zeroes or removes the gradients of the shards.
+  void zero_grad(bool set_to_none) override {
+    zero_gradients(set_to_none);
+    Impl::zero_grad(set_to_none);
+  }
+  void zero_grad() { static_cast<::torch::nn::Module&>(*this).zero_grad(); }
+  /// As of `Impl`. Once parameters are divided, they can be saved only while they are gathered, and
+  /// no more loaded: FullySharded has functions for that.
+  void save(::torch::serialize::OutputArchive& archive) const override {
+    require_whole("save");
+    Impl::save(archive);
+  }
+  void load(::torch::serialize::InputArchive& archive) override {
+    require_undivided("load");
+    Impl::load(archive);
   }
 };
 

@@ -61,6 +61,24 @@ void ShardedModule::constructed(::torch::nn::Module& module) {
   unit_ = std::make_shared<ShardedUnit>(std::move(own), *constructing());
 }
 
+void ShardedModule::zero_gradients(bool set_to_none) {
+  if (unit_) unit_->zero_gradients(set_to_none);
+}
+
+void ShardedModule::require_undivided(const char* function) const {
+  if (unit_)
+    throw InvalidArgument(std::string("FullySharded: ") + function +
+                          "() of a module whose parameters are divided among the ranks. Use "
+                          "load_full_state() or load_sharded_state()");
+}
+
+void ShardedModule::require_whole(const char* function) const {
+  if (unit_ && unit_->is_freed())
+    throw InvalidArgument(std::string("FullySharded: ") + function +
+                          "() of a module whose parameters are freed here. Use full_state() or "
+                          "state_view(), or hold gather()");
+}
+
 ShardedModule::Call::Call(const ShardedModule& module)
     : use_(module.unit_ ? std::make_unique<UnitUse>(module.unit_) : nullptr) {}
 ShardedModule::Call::~Call() = default;

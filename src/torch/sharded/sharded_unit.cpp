@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "torch/freed_parameter.hpp"
 #include "torch/sharded/unit_node.hpp"
 #include "torch/tensor_view.hpp"
 
@@ -30,25 +30,6 @@ namespace kolo::internal {
 
 namespace autograd = ::torch::autograd;
 using ::torch::Tensor;
-
-namespace {
-
-// One NaN whose bits are all ones, so that a write to it is seen.
-Tensor not_a_number(const at::TensorOptions& options) {
-  const auto plain = options.requires_grad(false);
-  if (options.device() != at::kCPU)
-    return at::full({1}, std::numeric_limits<double>::quiet_NaN(), plain);
-  const Tensor one = at::empty({1}, plain);
-  std::memset(one.data_ptr(), 0xFF, one.nbytes());
-  return one;
-}
-
-bool is_untouched(const Tensor& one) {
-  const auto* const bytes = static_cast<const unsigned char*>(one.data_ptr());
-  return std::all_of(bytes, bytes + one.nbytes(), [](unsigned char byte) { return byte == 0xFF; });
-}
-
-}  // namespace
 
 // ---- Parameters
 
@@ -68,6 +49,12 @@ ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
   const at::NoGradGuard no_grad;
   const Tensor& whole = parameter.tensor;
   const std::string& name = parameter.name;
+  if (is_freed_parameter(whole))
+    throw InvalidArgument(
+        "FullySharded: '" + name +
+            "' is shared with another unit, and ConstructSharded has divided it there: construct "
+            "the model without it",
+        name);
   require_supported(whole, name);
   if (!whole.is_floating_point())
     throw InvalidArgument("FullySharded: '" + name + "' is " + internal::describe(whole) +
@@ -75,12 +62,9 @@ ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
                               "buffer",
                           name);
   if (!whole.is_non_overlapping_and_dense())
-    throw InvalidArgument(
-        "FullySharded: '" + name + "': " + internal::describe(whole) +
-            " is not dense in memory; make it contiguous. Or it is shared with another "
-            "unit, and ConstructSharded has divided it there: construct the model "
-            "without it",
-        name);
+    throw InvalidArgument("FullySharded: '" + name + "': " + internal::describe(whole) +
+                              " is not dense in memory; make it contiguous",
+                          name);
   if (!whole.is_leaf())
     throw InvalidArgument("FullySharded: '" + name +
                               "' is no leaf of the autograd graph: another "
@@ -96,7 +80,7 @@ ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
               .elements = whole.numel(),
               .trains = whole.requires_grad()};
   entry.shard.set_requires_grad(entry.trains);
-  entry.freed = not_a_number(whole.options());
+  entry.freed = make_freed_element(whole.options());
   return entry;
 }
 
@@ -133,7 +117,8 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
                                 ", but '" + entries_.front().name + "' is on " + device.str(),
                             entry.name);
     require_own(entry);
-    entry.freed = not_a_number(whole.options().dtype(compute.value_or(entry.shard.scalar_type())));
+    entry.freed =
+        make_freed_element(whole.options().dtype(compute.value_or(entry.shard.scalar_type())));
     // A tensor of another dtype takes the place of the old one behind the module's tensor.
     whole.set_data(entry.freed.detach());
     hide(entry);
@@ -197,7 +182,7 @@ void ShardedUnit::require_own(const Entry& entry) {
                               "' was given other memory, as by to() or set_data(). Convert, move "
                               "and load a model before it is sharded, or use load_full_state()",
                           entry.name);
-  if (entry.freed.is_cpu() && !is_untouched(entry.freed))
+  if (!is_untouched(entry.freed))
     throw InvalidArgument(
         "FullySharded: '" + entry.name +
             "' was written to while it had no memory, so that the write is lost. "
@@ -207,7 +192,7 @@ void ShardedUnit::require_own(const Entry& entry) {
 }
 
 bool ShardedUnit::is_freed() const {
-  return !entries_.empty() && entries_.front().whole.is_alias_of(entries_.front().freed);
+  return !entries_.empty() && is_freed_parameter(entries_.front().whole);
 }
 
 bool ShardedUnit::has_memory_of(const Tensor& tensor) const {
@@ -358,11 +343,17 @@ void ShardedUnit::add_gradients(std::vector<Tensor>&& gradients) {
   }
 }
 
-void ShardedUnit::zero_gradients() noexcept {
+void ShardedUnit::zero_gradients(bool set_to_none) {
+  const at::NoGradGuard no_grad;
   for (Entry& entry : entries_) {
     entry.gradient.reset();
     entry.is_used = false;
-    entry.shard.mutable_grad().reset();
+    Tensor& gradient = entry.shard.mutable_grad();
+    if (set_to_none) {
+      gradient.reset();
+    } else if (gradient.defined()) {
+      gradient.zero_();
+    }
   }
 }
 

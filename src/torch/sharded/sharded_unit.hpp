@@ -106,8 +106,8 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   /// Adds gradients from autograd, one for each trained parameter, undefined where there is none.
   void add_gradients(std::vector<::torch::Tensor>&& gradients);
 
-  /// Zeroes the gradients of shards, and drops those that were not reduced.
-  void zero_gradients() noexcept;
+  /// Zeroes or removes the gradients of shards, and drops those that were not reduced.
+  void zero_gradients(bool set_to_none = true);
 
   void allocate() override;
   void free() noexcept override;
