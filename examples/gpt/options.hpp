@@ -11,7 +11,7 @@
 
 namespace large {
 
-/// What each rank holds of parameters, gradients and the optimizer's state.
+/// The part of parameters, gradients and optimizer state that each rank holds.
 enum class Kind : std::uint8_t {
   none,  ///< Everything: kolo::DistributedOptimizer.
   full   ///< A share: kolo::FullySharded.

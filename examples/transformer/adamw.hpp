@@ -70,7 +70,7 @@ class AdamW {
   void load_shards(const std::string& bytes, std::vector<float>& values) const;
 
   AdamWOptions options_;
-  std::size_t size_;  // of all pieces
+  std::size_t size_;  // elements of all pieces
   std::vector<Piece> pieces_;
   std::vector<Range> matrices_;
   double learning_rate_ = 0.0;

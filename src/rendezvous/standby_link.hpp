@@ -86,7 +86,7 @@ class StandbyLink {
   }
 
   [[nodiscard]] bool is_open() const { return !stream_.closed(); }
-  /// What to connect to again, without a look-up of the name.
+  /// The address of the peer, to connect to it again without a look-up of its name.
   [[nodiscard]] transport::SystemAddress address() const {
     return transport::peer_address(stream_.descriptor());
   }

@@ -363,5 +363,53 @@ TEST_F(FullyShardedObstacles, UsesMistakenlyMadeAreRefused) {
   }
 }
 
+struct ScaledImpl : nn::Module {
+  ScaledImpl() : scale(register_parameter("scale", ::torch::tensor(0.5F))) {}
+  Tensor forward(const Tensor& input) { return input * scale; }
+  Tensor scale;
+};
+TORCH_MODULE(Scaled);
+
+TEST_F(FullyShardedObstacles, AParameterMayHaveNoDimensions) {
+  Sharded<Scaled> model;
+  FullySharded sharded(model);
+  optim::SGD optimizer(sharded.parameters(), 0.1);
+  Scaled expected;
+  DistributedOptimizer plain(optim::SGD(expected->parameters(), 0.1), expected->named_parameters());
+  for (int step = 0; step < 3; ++step) {
+    usual(model, sharded, optimizer, step);
+    usual(expected, plain, plain, step);
+  }
+  expect_same_state(sharded.full_state(), state(*expected));
+}
+
+TEST_F(FullyShardedObstacles, AWriteToAFreedParameterIsNoticed) {
+  auto model = make_net<ShardedNet>();
+  const FullySharded sharded(model);
+  {
+    const ::torch::NoGradGuard no_grad;
+    model->blocks[1]->up->bias.zero_();
+  }
+  const auto error = error_of<InvalidArgument>([&] { loss_of(model, 0); });
+  EXPECT_THAT(error.what(), testing::HasSubstr("'block1.up.bias' was written to"));
+}
+
+TEST_F(FullyShardedObstacles, CallsForWholeParametersAreRefused) {
+  auto model = make_net<ShardedNet>();
+  FullySharded sharded(model);
+  EXPECT_THROW(DistributedOptimizer(optim::SGD(sharded.parameters(), 0.1)), InvalidArgument);
+  EXPECT_THROW(ShardedOptimizer(optim::SGD(sharded.parameters(), 0.1)), InvalidArgument);
+  EXPECT_THROW((void)state(*model), InvalidArgument);
+  const StateDict whole = sharded.full_state();
+  {
+    const auto guard = sharded.gather();
+    expect_same_state(state(*model), whole);
+    EXPECT_THROW(sharded.load_full_state(whole), InvalidArgument);
+  }
+  sharded.load_full_state(whole);
+  const Tensor loss = loss_of(model, 0);
+  EXPECT_THROW(loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

@@ -18,7 +18,7 @@ int from_environment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-/// What one step of a program does: the same on all ranks but for `skipped`.
+/// One step of a program. It is the same on all ranks, except for `skipped`.
 struct Step {
   enum class Kind { once, twice, summed, local, failing_forward, failing_backward };
 

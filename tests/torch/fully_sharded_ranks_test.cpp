@@ -54,7 +54,7 @@ void expect_same_with(const Change& change, std::size_t block,
   pair.train(2, 3);
 }
 
-// What the block returns does not depend on its parameters on one rank.
+// The result of a block does not depend on its parameters on one rank.
 TEST_F(FullyShardedRanks, ABlockMayLeaveItsParametersUnused) {
   for (const int ahead : {0, 1}) {
     for (std::size_t block = 0; block < 4; ++block) {
@@ -261,6 +261,88 @@ TEST_F(FullyShardedRanks, JoiningIsRefused) {
     const auto error = error_of<Mismatch>([&] { loss_of(pair.model, 1); });
     EXPECT_THAT(error.what(), testing::HasSubstr("take_part()"));
     join();
+  }
+}
+
+// The units are registered in another order than they are used.
+template <typename Holder>
+struct BackwardsImpl : nn::Module {
+  BackwardsImpl() {
+    for (int i = 0; i < 3; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), Holder(5)));
+  }
+  Tensor forward(const Tensor& data) {
+    Tensor hidden = data;
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block)
+      hidden = (*block)->forward(hidden);
+    return hidden;
+  }
+  std::vector<Holder> blocks{};
+};
+
+TEST_F(FullyShardedRanks, ARankMayLeaveTheFirstForwardToTheOthers) {
+  if (size() == 1) return;
+  for (const bool throws : {true, false}) {
+    Sharded<nn::ModuleHolder<BackwardsImpl<Sharded<Block>>>> model;
+    FullySharded sharded(model);
+    optim::SGD optimizer(sharded.parameters(), 0.1);
+    if (!is_last()) {
+      const auto backward = [&] { loss_of(model, 0).backward(); };
+      if (throws) {
+        EXPECT_THROW(backward(), BackwardFailed);
+      } else {
+        backward();
+      }
+    } else if (throws) {
+      model->blocks[1]->fails = true;
+      EXPECT_THROW(loss_of(model, 0), std::runtime_error);
+      model->blocks[1]->fails = false;
+      EXPECT_THROW(sharded.take_part(), BackwardFailed);
+    } else {
+      sharded.take_part();
+    }
+    for (int step = 1; step < 3; ++step) usual(model, sharded, optimizer, step);
+  }
+}
+
+// One rank's backward throws before it comes to the first of the models, and between them.
+TEST_F(FullyShardedRanks, ABackwardThatThrowsFailsAllModelsOfItsGraph) {
+  if (size() == 1) return;
+  auto front = make_net<ShardedNet>();
+  FullySharded sharded_front(front);
+  Sharded<nn::ModuleHolder<BackwardsImpl<Sharded<Block>>>> back;
+  FullySharded sharded_back(back);
+  nn::Linear first(5, 5);
+  DistributedOptimizer plain(optim::SGD(first->parameters(), 0.1), first->named_parameters());
+  nn::Linear adapter(3, 5);
+  nn::Linear last(5, 1);
+  DistributedOptimizer plain_last(optim::SGD(last->parameters(), 0.1), last->named_parameters());
+  broadcast_parameters(*first, 0);
+  broadcast_parameters(*last, 0);
+  for (int place = 0; place < 5; ++place) {
+    const auto pass = [&](bool throws) {
+      const auto at = [&](int here, const Tensor& tensor) {
+        return throws && place == here ? Throw::apply(tensor) : tensor;
+      };
+      Tensor hidden = at(0, first(data_of(place)));
+      hidden = at(1, front->forward(hidden));
+      hidden = at(2, back->forward(adapter(hidden)));
+      hidden = at(3, last(hidden));
+      at(4, hidden.square().mean()).backward();
+    };
+    if (is_last()) {
+      EXPECT_THROW(pass(true), std::runtime_error);
+    } else {
+      EXPECT_THROW(pass(false), BackwardFailed);
+    }
+    for (auto* sharded : {&sharded_front, &sharded_back}) sharded->zero_grad();
+    plain.zero_grad();
+    plain_last.zero_grad();
+    pass(false);
+    plain.step();
+    plain_last.step();
+    plain.zero_grad();
+    plain_last.zero_grad();
   }
 }
 

@@ -9,7 +9,7 @@
 namespace kolo::internal::testing_support {
 namespace {
 
-/// What this rank has contributed to operations of one kind.
+/// The operations of one kind to which this rank has contributed.
 std::int64_t bytes_in(const Statistics& statistics, std::string_view operation) {
   const auto kind = std::ranges::find(statistics.kinds, operation, &Statistics::Kind::operation);
   return kind == statistics.kinds.end() ? 0 : static_cast<std::int64_t>(kind->bytes);

@@ -29,14 +29,14 @@ struct ShardedModelOptions {
   ProcessSet process_set{};  ///< Ranks that take part.
 };
 
-/// Holds the parameters of a model of which each of n ranks keeps 1/n: of parameters, gradients and
-/// optimizer state (Rajbhandari et al., 2020, "ZeRO", stage 3, https://arxiv.org/abs/1910.02054).
+/// Divides a model among n ranks: each keeps 1/n of the parameters, gradients and optimizer state
+/// (Rajbhandari et al., 2020, "ZeRO", stage 3, https://arxiv.org/abs/1910.02054).
 /// The model is a list of units, such as its layers. A unit is gathered where the program uses it:
 ///
 ///     kolo::ShardedModel model({{"root", {{"embedding", 16384}}},
 ///                               {"layer.0", {{"weight", 4096}, {"bias", 64}}},
 ///                               {"layer.1", {{"weight", 4096}, {"bias", 64}}}}, fill);
-///     Adam adam(model.parameters(), model.gradients());  // of this rank's shards
+///     Adam adam(model.parameters(), model.gradients());  // this rank's shards
 ///     ...
 ///     auto forward = model.begin_forward();              // embedding: forward.parameter<float>(0)
 ///     for (std::size_t unit = 1; unit <= 2; ++unit) {
@@ -89,8 +89,8 @@ class ShardedModel {
     std::int64_t elements;
     DType dtype = DType::f32;
   };
-  /// Parameters that are gathered together. Names of units are unique, and in a unit those of
-  /// parameters.
+  /// Parameters that are gathered together. Two units must not have the same
+  /// name, nor two parameters of one unit.
   struct Unit {
     std::string name;
     std::vector<Parameter> parameters{};

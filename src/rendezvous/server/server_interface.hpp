@@ -84,7 +84,7 @@ struct AgentsChanged {
 
   friend bool operator==(const AgentsChanged&, const AgentsChanged&) = default;
 };
-/// The standby rules from now on. Carried out before anybody else is told.
+/// The standby takes over. The caller does its part before it tells anybody else.
 struct Ruling {};
 using Action = std::variant<Send, Authenticate, Close, Note, Finish, AgentsChanged, Ruling>;
 

@@ -43,6 +43,13 @@ void require_shards(const ::torch::optim::Optimizer& optimizer, const ShardGroup
           "FullySharded: the optimizer has a parameter that is not one of parameters()");
 }
 
+void require_not_held(bool holds_all) {
+  if (holds_all)
+    throw InvalidArgument(
+        "FullySharded: a state cannot be loaded while a guard of gather() holds the parameters "
+        "whole: they would stay the old ones");
+}
+
 std::vector<const ParameterShard*> pointers(const std::vector<ParameterShard>& shards) {
   std::vector<const ParameterShard*> all;
   for (const ParameterShard& shard : shards) all.push_back(&shard);
@@ -113,6 +120,7 @@ StateDict FullySharded::full_state(int root) const {
 }
 
 void FullySharded::load_full_state(const StateView& state) {
+  require_not_held(state_->schedule.holds_all());
   if (is_archive(state)) refuse("is a LibTorch archive, which has no tensors by name");
   std::vector<std::pair<const State::Place*, const TensorSource*>> parameters;
   std::set<std::string> known;
@@ -185,6 +193,7 @@ StateView FullySharded::state_view() const {
 }
 
 void FullySharded::load_sharded_state(const std::vector<StateView>& shards) {
+  require_not_held(state_->schedule.holds_all());
   const auto read = [&] {
     std::vector<std::string> names;
     for (const State::Place& place : state_->places) names.push_back(place.names.front());

@@ -27,6 +27,7 @@
 #include "kolo/torch/state.hpp"
 #include "torch/checkpoint/host_tensors.hpp"
 #include "torch/checkpoint/optimizer_state.hpp"
+#include "torch/sharded/sharded_unit.hpp"
 #include "training/safetensors/safetensors.hpp"
 
 namespace kolo {
@@ -83,6 +84,18 @@ void read(const std::string& bytes, const char* what, const ::torch::Device& dev
     throw InvalidArgument(std::string("this state cannot be loaded as ") + what + ": " +
                           error.what_without_backtrace());
   }
+}
+
+void refuse_freed(const ::torch::nn::Module& module) {
+  const auto check = [](const ::torch::nn::Module& each) {
+    const auto* const unit = dynamic_cast<const detail::ShardedModule*>(&each);
+    if (unit != nullptr && ShardedUnit::of(*unit) && ShardedUnit::of(*unit)->is_freed())
+      throw InvalidArgument(
+          "state: the module's parameters are in shards, and freed here. Call full_state() or "
+          "state_view() of its FullySharded");
+  };
+  check(module);
+  for (const auto& child : module.modules(/*include_self=*/false)) check(*child);
 }
 
 // The tensors of a module before it is loaded. Loading replaces their data, on the device and with
@@ -178,6 +191,7 @@ std::vector<::torch::Tensor> states_from(const StateView& saved, std::size_t gen
 }  // namespace
 
 StateView state_view(const ::torch::nn::Module& module) {
+  refuse_freed(module);
   const NamedParameters tensors = detail::module_tensors(module);
   if (auto archive = archive_with_more(module, tensors)) return bytes_of(*archive);
   const auto storable = [](const auto& named) { return is_storable(named.second); };

@@ -36,16 +36,23 @@ constexpr Kind make_kind() {
 // threads that work for it.
 constexpr auto info_kind = make_kind<c10::DebugInfoKind>();
 
-// Adds the nodes to which the roots lead. What backward has executed keeps its edges.
+// Adds the nodes to which the roots lead, the latest in forward first. Nodes that backward has
+// executed keep their edges.
 void add_reached(const autograd::edge_list& roots, GraphNodes& nodes) {
   std::vector<const autograd::Node*> open;
+  const auto is_earlier = [](const autograd::Node* a, const autograd::Node* b) {
+    return a->sequence_nr() < b->sequence_nr();
+  };
   const auto add = [&](const autograd::edge_list& edges) {
-    for (const autograd::Edge& edge : edges)
-      if (edge.is_valid() && nodes.insert(edge.function.get()).second)
-        open.push_back(edge.function.get());
+    for (const autograd::Edge& edge : edges) {
+      if (!edge.is_valid() || !nodes.emplace(edge.function.get(), nodes.size()).second) continue;
+      open.push_back(edge.function.get());
+      std::ranges::push_heap(open, is_earlier);
+    }
   };
   add(roots);
   while (!open.empty()) {
+    std::ranges::pop_heap(open, is_earlier);
     const autograd::Node* const node = open.back();
     open.pop_back();
     add(node->next_edges());
@@ -188,16 +195,27 @@ void BackwardCall::note_thrown(const autograd::edge_list& roots,
   if (is_closed_) return;  // `fail` reads what was reached
   if (outputs.empty()) return reached_.merge(reached);
   for (const autograd::Edge& output : outputs)
-    if (reached.contains(output.function.get())) reached_.insert(output.function.get());
+    if (const auto found = reached.find(output.function.get()); found != reached.end())
+      reached_.insert(*found);
 }
 
-// The passes that have begun come first, because those that have not may wait for the end of an
-// earlier failed pass.
+// Parts that do not wait come first: while this rank waits in one part, the others may wait for it
+// in another. The passes that have begun come before those that have not, which may wait for the
+// end of an earlier failed pass, and these come in the order of the graph.
 void BackwardCall::fail() noexcept {
   const std::vector<std::shared_ptr<BackwardPart>> begun = close();
-  for (const std::shared_ptr<BackwardPart>& part : begun) part->fail_pass();
-  for (const std::shared_ptr<BackwardPart>& part : ReportingEngine::installed().watching())
-    if (std::ranges::find(begun, part) == begun.end()) part->fail_unbegun_pass(reached_);
+  std::vector<std::shared_ptr<BackwardPart>> others = ReportingEngine::installed().watching();
+  std::erase_if(others,
+                [&](const auto& part) { return std::ranges::find(begun, part) != begun.end(); });
+  std::ranges::stable_sort(others, {}, [&](const auto& part) { return part->place_in(reached_); });
+  for (const bool slowly : {false, true}) {
+    for (const std::shared_ptr<BackwardPart>& part : begun)
+      if (part->fails_slowly() == slowly) part->fail_pass();
+    for (const std::shared_ptr<BackwardPart>& part : others)
+      if (part->fails_slowly() == slowly) part->fail_unbegun_pass(reached_);
+  }
+  for (const std::shared_ptr<BackwardPart>& part : begun) part->end_failed_pass();
+  for (const std::shared_ptr<BackwardPart>& part : others) part->end_failed_pass();
 }
 
 }  // namespace kolo::internal

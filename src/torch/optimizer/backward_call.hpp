@@ -5,18 +5,19 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 
-/// Nodes of an autograd graph.
-using GraphNodes = std::unordered_set<const ::torch::autograd::Node*>;
+/// Nodes of an autograd graph, with their places in an order in which backward may come to them.
+using GraphNodes = std::unordered_map<const ::torch::autograd::Node*, std::size_t>;
 
 /// An optimizer's part in calls of backward(). Called on the thread that calls backward().
 class BackwardPart {
@@ -36,6 +37,13 @@ class BackwardPart {
   /// are the nodes that backward would have come to. The other ranks come to them too, so a pass
   /// that would have reduced fails here as if it had begun.
   virtual void fail_unbegun_pass(const GraphNodes& reached) noexcept = 0;
+  /// True if these two functions wait for the other ranks: then those of the other parts come
+  /// first.
+  [[nodiscard]] virtual bool fails_slowly() const { return false; }
+  /// The place in the graph of the first gradient of this part.
+  [[nodiscard]] virtual std::size_t place_in(const GraphNodes& /*reached*/) const { return 0; }
+  /// Called after the failure of all parts. May wait for what the other ranks do last.
+  virtual void end_failed_pass() noexcept {}
 };
 
 /// A call of backward() with all calls that are nested in it, as in gradient checkpointing. On one

@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include "torch/optimizer/gradient_reducer_state.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -258,6 +259,7 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
     storage = std::make_shared<TorchGradientStorage>(
         options, watches_steps ? distributed_subject : "DistributedGradients");
   require_valid(options, storage->subject());
+  refuse_shards(groups, storage->subject());
   state_ = std::make_shared<State>(options, std::move(storage));
   state_->watches_steps = watches_steps;
   state_->is_member = options.process_set.rank() >= 0;

@@ -86,4 +86,14 @@ std::shared_ptr<const ShardGroup> shard_group_of(const ParameterGroups& groups) 
   return group;
 }
 
+void refuse_shards(const ParameterGroups& groups, const std::string& subject) {
+  for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& parameter) {
+    if (ShardGroups::instance().find(parameter))
+      throw InvalidArgument(subject +
+                            ": the tensors are this rank's shards of a FullySharded model. It "
+                            "reduces their gradients by itself: give them to an optimizer of "
+                            "LibTorch's");
+  });
+}
+
 }  // namespace kolo::internal

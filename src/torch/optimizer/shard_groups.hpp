@@ -40,4 +40,8 @@ void add_shard_group(const std::shared_ptr<const ShardGroup>& group);
 /// optimizer also has other parameters: its norm and its overflows would be wrong.
 [[nodiscard]] std::shared_ptr<const ShardGroup> shard_group_of(const ParameterGroups& groups);
 
+/// Throws InvalidArgument if a tensor is a shard: what `subject` does needs whole parameters that
+/// are the same on all ranks.
+void refuse_shards(const ParameterGroups& groups, const std::string& subject);
+
 }  // namespace kolo::internal

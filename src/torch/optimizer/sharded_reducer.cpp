@@ -15,6 +15,7 @@
 #include "kolo/session.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "torch/optimizer/optimizer_gradients.hpp"
+#include "torch/optimizer/shard_groups.hpp"
 #include "torch/optimizer/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
 
@@ -96,6 +97,7 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
   state.sharding = sharding;
   state.given_names = names;
   require_divisible(state.options, sharding);
+  refuse_shards(optimizer.param_groups(), sharded_subject);
   state.options.sparse_as_dense = true;
   state.is_member = state.options.process_set.rank() >= 0;
   if (names) {

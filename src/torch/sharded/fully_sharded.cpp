@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -21,73 +22,6 @@
 namespace kolo {
 
 using namespace internal;
-
-// ---- Modules
-
-namespace {
-
-// The positions for the modules that this thread constructs.
-std::optional<ShardPosition>& constructing() {
-  thread_local std::optional<ShardPosition> position;
-  return position;
-}
-
-ShardPosition require_position(const ProcessSet& set) {
-  if (set.rank() < 0)
-    throw InvalidArgument("FullySharded: this rank is not a member of the process set");
-  return ShardPosition::in(set);
-}
-
-}  // namespace
-
-ConstructSharded::ConstructSharded(const ProcessSet& set) {
-  if (constructing())
-    throw InvalidArgument("ConstructSharded: there is one on this thread already");
-  constructing() = require_position(set);
-}
-
-ConstructSharded::~ConstructSharded() { constructing().reset(); }
-
-namespace detail {
-
-ShardedModule::ShardedModule() noexcept = default;
-ShardedModule::~ShardedModule() = default;
-// A copy of a module has parameters of its own, which nobody has divided.
-ShardedModule::ShardedModule(const ShardedModule& /*other*/) noexcept {}
-ShardedModule& ShardedModule::operator=(const ShardedModule& /*other*/) noexcept { return *this; }
-
-// Inner units are constructed first, and have divided their parameters.
-void ShardedModule::constructed(::torch::nn::Module& module) {
-  if (!constructing()) return;
-  std::vector<ShardedUnit::Parameter> own;
-  std::vector<const c10::TensorImpl*> divided;
-  for (const auto& child : module.modules(/*include_self=*/false))
-    if (const auto* inner = dynamic_cast<const ShardedModule*>(child.get());
-        inner != nullptr && inner->unit_)
-      for (std::size_t i = 0; i < inner->unit_->size(); ++i)
-        divided.push_back(inner->unit_->whole(i).unsafeGetTensorImpl());
-  for (const auto& item : module.named_parameters()) {
-    const auto* const tensor = item.value().unsafeGetTensorImpl();
-    if (std::ranges::find(divided, tensor) != divided.end()) continue;
-    divided.push_back(tensor);
-    own.push_back({item.key(), item.value()});
-  }
-  unit_ = std::make_shared<ShardedUnit>(std::move(own), *constructing());
-}
-
-ShardedModule::Call::Call(const ShardedModule& module)
-    : use_(module.unit_ ? std::make_unique<UnitUse>(module.unit_) : nullptr) {}
-ShardedModule::Call::~Call() = default;
-void ShardedModule::Call::add_result(const ::torch::Tensor& tensor) {
-  if (use_) use_->add_result(tensor);
-}
-void ShardedModule::Call::end() {
-  if (use_) use_->end();
-}
-
-}  // namespace detail
-
-// ---- Units
 
 namespace {
 
@@ -150,7 +84,7 @@ FullySharded::State::State(::torch::nn::Module& module, const FullyShardedOption
 
 // Puts each parameter into its unit, and the units into the state.
 void FullySharded::State::divide() {
-  const ShardPosition position = require_position(options.process_set);
+  const ShardPosition position = ShardPosition::in(options.process_set);
   const ModelUnits found = units_of(model);
   for (const ModelUnit& unit : found.units) {
     units.push_back(unit_for(*unit.module, position));
@@ -223,6 +157,12 @@ void FullySharded::State::match_replicas() {
 
 // ---- Forward and backward
 
+namespace {
+
+constexpr std::size_t not_reached = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
 void FullySharded::State::begin_pass() {
   if (schedule.in_pass()) return;
   BackwardCall::current().add(self);
@@ -282,11 +222,22 @@ void FullySharded::State::fail_pass() noexcept {
 
 void FullySharded::State::fail_unbegun_pass(const GraphNodes& reached) noexcept {
   const std::lock_guard lock(mutex);
-  const bool is_reached =
-      std::ranges::any_of(units, [&](const auto& unit) { return reached.contains(unit->node()); });
-  if (!is_reached) return;
+  if (place_in(reached) == not_reached) return;
   schedule.set_reducing(*guards == 0);
   schedule.fail_pass();
+}
+
+std::size_t FullySharded::State::place_in(const GraphNodes& reached) const {
+  std::size_t first = not_reached;
+  for (const auto& unit : units)
+    if (const auto found = reached.find(unit->node()); found != reached.end())
+      first = std::min(first, found->second);
+  return first;
+}
+
+void FullySharded::State::end_failed_pass() noexcept {
+  const std::lock_guard lock(mutex);
+  schedule.end_failed_pass();
 }
 
 namespace {
@@ -301,7 +252,7 @@ std::string agree_on_prefix(const ProcessSet& set) {
 FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions& options) {
   require_valid(options);
   const ProcessSet& set = options.process_set;
-  (void)require_position(set);
+  (void)ShardPosition::of_member(set, "FullySharded");
   const std::string prefix = agree_on_prefix(set);
   state_ = std::make_shared<State>(model, options, prefix);
   state_->self = state_;
@@ -319,7 +270,7 @@ void FullySharded::rejoin() {
   require_world_to_rejoin(set, "FullySharded");
   state_->prefix = agree_on_prefix(set);
   state_->schedule.begin_session(state_->prefix);
-  const ShardPosition position = require_position(set);
+  const ShardPosition position = ShardPosition::of_member(set, "FullySharded");
   if (position == state_->group->position) return;
   for (const auto& unit : state_->units) unit->divide_anew(position);
   state_->make_group();

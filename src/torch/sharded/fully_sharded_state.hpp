@@ -51,6 +51,9 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   void end_pass() override;
   void fail_pass() noexcept override;
   void fail_unbegun_pass(const internal::GraphNodes& reached) noexcept override;
+  [[nodiscard]] bool fails_slowly() const override { return true; }
+  [[nodiscard]] std::size_t place_in(const internal::GraphNodes& reached) const override;
+  void end_failed_pass() noexcept override;
 
   /// True if another copy of the model has the rank. That copy then gathers.
   [[nodiscard]] bool is_of_other_copy(int rank) const {
@@ -64,7 +67,7 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
 
   ::torch::nn::Module& model;
   FullyShardedOptions options;
-  std::string prefix;  // of the names of operations
+  std::string prefix;  // begins the names of operations
   std::vector<std::shared_ptr<internal::ShardedUnit>> units{};
   std::vector<std::string> unit_names{};
   std::vector<Place> places{};  // in the order of the model

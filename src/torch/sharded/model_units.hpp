@@ -14,7 +14,7 @@ namespace kolo::internal {
 
 /// A unit of a model before its parameters are divided.
 struct ModelUnit {
-  std::string name;  // of the module; "" for the model itself
+  std::string name;  // that of the module; "" for the model itself
   detail::ShardedModule* module;
   std::size_t parent;  // the innermost unit that contains it; the model contains itself
   bool contains_units = false;

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -29,6 +30,25 @@ namespace kolo::internal {
 
 namespace autograd = ::torch::autograd;
 using ::torch::Tensor;
+
+namespace {
+
+// One NaN whose bits are all ones, so that a write to it is seen.
+Tensor not_a_number(const at::TensorOptions& options) {
+  const auto plain = options.requires_grad(false);
+  if (options.device() != at::kCPU)
+    return at::full({1}, std::numeric_limits<double>::quiet_NaN(), plain);
+  const Tensor one = at::empty({1}, plain);
+  std::memset(one.data_ptr(), 0xFF, one.nbytes());
+  return one;
+}
+
+bool is_untouched(const Tensor& one) {
+  const auto* const bytes = static_cast<const unsigned char*>(one.data_ptr());
+  return std::all_of(bytes, bytes + one.nbytes(), [](unsigned char byte) { return byte == 0xFF; });
+}
+
+}  // namespace
 
 // ---- Parameters
 
@@ -76,15 +96,13 @@ ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
               .elements = whole.numel(),
               .trains = whole.requires_grad()};
   entry.shard.set_requires_grad(entry.trains);
-  entry.freed =
-      at::full({1}, std::numeric_limits<double>::quiet_NaN(), whole.options().requires_grad(false))
-          .storage();
+  entry.freed = not_a_number(whole.options());
   return entry;
 }
 
 void ShardedUnit::hide(Entry& entry) noexcept {
   c10::TensorImpl& tensor = *entry.whole.unsafeGetTensorImpl();
-  tensor.set_storage_keep_dtype(entry.freed);
+  tensor.set_storage_keep_dtype(entry.freed.storage());
   tensor.set_sizes_and_strides(entry.sizes, std::vector<std::int64_t>(entry.sizes.size()), 0);
 }
 
@@ -114,12 +132,10 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
       throw InvalidArgument("FullySharded: '" + entry.name + "' is on " + whole.device().str() +
                                 ", but '" + entries_.front().name + "' is on " + device.str(),
                             entry.name);
-    const auto options =
-        whole.options().requires_grad(false).dtype(compute.value_or(entry.shard.scalar_type()));
-    Tensor hidden = at::full({1}, std::numeric_limits<double>::quiet_NaN(), options);
-    entry.freed = hidden.storage();
+    require_own(entry);
+    entry.freed = not_a_number(whole.options().dtype(compute.value_or(entry.shard.scalar_type())));
     // A tensor of another dtype takes the place of the old one behind the module's tensor.
-    whole.set_data(hidden.expand(entry.sizes));
+    whole.set_data(entry.freed.detach());
     hide(entry);
     if (entry.trains) {
       const auto number = node_->add_input_metadata(whole);
@@ -175,12 +191,23 @@ std::string ShardedUnit::describe(std::size_t i) const {
 
 // ---- Memory
 
-void ShardedUnit::require_own(const Entry& entry) const {
-  if (entry.whole.storage().unsafeGetStorageImpl() == entry.freed.unsafeGetStorageImpl()) return;
-  throw InvalidArgument("FullySharded: '" + entry.name +
-                            "' was given other memory, as by to() or set_data(). Convert, move and "
-                            "load a model before it is sharded, or use load_full_state()",
-                        entry.name);
+void ShardedUnit::require_own(const Entry& entry) {
+  if (!entry.whole.is_alias_of(entry.freed))
+    throw InvalidArgument("FullySharded: '" + entry.name +
+                              "' was given other memory, as by to() or set_data(). Convert, move "
+                              "and load a model before it is sharded, or use load_full_state()",
+                          entry.name);
+  if (entry.freed.is_cpu() && !is_untouched(entry.freed))
+    throw InvalidArgument(
+        "FullySharded: '" + entry.name +
+            "' was written to while it had no memory, so that the write is lost. "
+            "Initialize a parameter in the constructor of its own unit, or before "
+            "the model is sharded, or use load_full_state()",
+        entry.name);
+}
+
+bool ShardedUnit::is_freed() const {
+  return !entries_.empty() && entries_.front().whole.is_alias_of(entries_.front().freed);
 }
 
 bool ShardedUnit::has_memory_of(const Tensor& tensor) const {

@@ -23,7 +23,7 @@ namespace kolo::internal {
 
 class ShardedUnit;
 
-/// What a unit tells of the autograd graph.
+/// Is told of the uses of units, in forward and in the autograd graph.
 class UnitListener {
  public:
   virtual ~UnitListener() = default;
@@ -42,7 +42,7 @@ class UnitListener {
 /// Each shard is a leaf of its own. The module's tensors stay the same objects: while the unit is
 /// gathered, they are views of one storage, whose memory comes and goes without a change of their
 /// version counters, so that tensors that autograd has saved stay valid. While it is not, they are
-/// an expanded NaN, which LibTorch refuses to write to.
+/// an expanded NaN. LibTorch refuses most writes to it; the next gather notices the others.
 ///
 /// The trained ones are never leaves. Their `grad_fn` is one node for the unit, which autograd runs
 /// once the gradients of all uses have arrived, in any number of forwards.
@@ -98,6 +98,8 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] std::size_t trained() const { return trained_; }
   [[nodiscard]] bool has_frozen() const { return trained_ != entries_.size(); }
   [[nodiscard]] const ::torch::autograd::Node* node() const { return node_.get(); }
+  /// True if there are parameters, and they have no memory.
+  [[nodiscard]] bool is_freed() const;
   /// True for a whole parameter, and for a view of one.
   [[nodiscard]] bool has_memory_of(const ::torch::Tensor& tensor) const;
 
@@ -132,7 +134,7 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
     std::int64_t elements;
     bool trains;
     std::int64_t offset = 0;  // in bytes, in `storage_`
-    c10::Storage freed{};     // one NaN
+    ::torch::Tensor freed{};  // one NaN
     // Only for a trained parameter:
     ::torch::Tensor gradient{};     // whole, not reduced yet
     bool is_used = false;           // has made a gradient since `take_used`
@@ -142,7 +144,7 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] Entry divide(Parameter&& parameter) const;
   void hide(Entry& entry) noexcept;
   void show(Entry& entry);
-  void require_own(const Entry& entry) const;
+  static void require_own(const Entry& entry);
 
   ShardPosition position_;
   std::vector<Entry> entries_{};

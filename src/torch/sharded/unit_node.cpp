@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kolo/error.hpp"
+
 namespace kolo::internal {
 namespace {
 
@@ -21,6 +23,11 @@ class UnitNode final : public autograd::Node {
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     const std::shared_ptr<ShardedUnit> unit = unit_.lock();
     const std::shared_ptr<UnitListener> listener = unit ? unit->listener() : nullptr;
+    if (at::GradMode::is_enabled())
+      throw InvalidArgument(
+          "FullySharded: backward() with create_graph, but reduced gradients cannot be "
+          "differentiated. Call torch::autograd::grad for that, which reduces nothing, and "
+          "backward() for the loss");
     if (listener) {
       unit->add_gradients(std::move(gradients));
       listener->gradients_complete(*unit);

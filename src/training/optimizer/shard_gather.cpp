@@ -22,6 +22,12 @@ std::vector<std::int64_t> shard_sizes(std::int64_t elements, int ranks) {
 
 }  // namespace
 
+ShardPosition ShardPosition::of_member(const ProcessSet& set, const std::string& subject) {
+  if (set.rank() < 0)
+    throw InvalidArgument(subject + ": this rank is not a member of the process set");
+  return in(set);
+}
+
 ShardGather::ShardGather(ProcessSet set) : set_(std::move(set)) {}
 
 void ShardGather::add(const ConstTensorView& shard, const TensorView& whole,

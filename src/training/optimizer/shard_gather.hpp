@@ -28,6 +28,9 @@ struct ShardPosition {
     return set.rank() >= 0 ? ShardPosition{set.rank(), set.size()} : ShardPosition{};
   }
 
+  /// The same; throws InvalidArgument, whose message begins with `subject`, on other ranks.
+  KOLO_EXPORT static ShardPosition of_member(const ProcessSet& set, const std::string& subject);
+
   /// The shard of a tensor with this many elements.
   [[nodiscard]] std::int64_t begin(std::int64_t elements) const {
     return elements / ranks * index + std::min<std::int64_t>(index, elements % ranks);

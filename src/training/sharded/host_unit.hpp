@@ -102,7 +102,7 @@ class HostUnit final : public UnitMemory {
   ShardPosition position_;
   UnitBytes* bytes_;
   std::vector<std::string> names_{};
-  std::vector<std::int64_t> elements_{};  // of the whole parameters
+  std::vector<std::int64_t> elements_{};  // in each whole parameter
   std::vector<DType> dtypes_{};
   TensorBlock shards_{};
   TensorBlock sums_{};       // the shards of the gradients

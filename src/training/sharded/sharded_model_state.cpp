@@ -41,9 +41,7 @@ void ShardedModel::State::divide(const std::vector<Unit>& given, const Fill& fil
       shards.push_back(unit.shard(i));
       shards.back().parameter = shards.size() - 1;
     }
-    schedule.add(description.name,
-                 {.contains_units = index == root, .has_frozen = false, .trained = unit.size()},
-                 unit);
+    schedule.add(description.name, {.trained = unit.size()}, unit);
     if (!fill) continue;
     const internal::TensorBlock whole = unit.make_whole();
     fill(index, whole.views());
@@ -170,6 +168,7 @@ void ShardedModel::State::end_backward() {
 void ShardedModel::State::fail_backward() noexcept {
   leave_pass();
   schedule.fail_pass();
+  schedule.end_failed_pass();
 }
 
 void ShardedModel::State::leave_pass() noexcept {

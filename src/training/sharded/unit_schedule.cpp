@@ -12,70 +12,36 @@
 namespace kolo::internal {
 
 UnitSchedule::UnitSchedule(std::string prefix, UnitScheduleOptions options)
-    : prefix_(std::move(prefix)), options_(std::move(options)), order_(options_.order_is_known) {}
+    : options_(std::move(options)), units_(std::move(prefix), options_.order_is_known) {}
 
 UnitSchedule::~UnitSchedule() { reset(); }
 
-void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemory& memory) {
-  units_.push_back({.index = units_.size(),
-                    .name = name,
-                    .shape = shape,
-                    .memory = &memory,
-                    .whole = WholeUnit(memory, options_.sets.shards, options_.subject)});
-  order_.add();
-}
-
-// ---- Memory
-
-void UnitSchedule::start_gather(Unit& unit) {
-  if (unit.whole.start(prefix_ + unit.name + (in_pass_ ? ".again" : ".gather"))) ++gathers_;
-}
-
-void UnitSchedule::make_whole(Unit& unit) {
-  start_gather(unit);
-  if (unit.whole.finish()) ++late_gathers_;
-}
-
-void UnitSchedule::free_all() noexcept {
-  if (holders_ > 0) return;
-  for (Unit& unit : units_)
-    if (unit.running == 0) unit.whole.free();
-}
-
-void UnitSchedule::gather(std::size_t unit) { make_whole(units_.at(unit)); }
-
-void UnitSchedule::release(std::size_t unit) noexcept {
-  if (holders_ == 0 && !in_pass_ && forwards_ == 0 && units_[unit].running == 0)
-    units_[unit].whole.free();
-}
-
-void UnitSchedule::gather_all() {
-  for (Unit& unit : units_) start_gather(unit);
-  for (Unit& unit : units_) make_whole(unit);
-  ++holders_;
-}
-
-void UnitSchedule::release_all() noexcept {
-  --holders_;
-  if (!in_pass_ && forwards_ == 0) free_all();
-}
-
 void UnitSchedule::begin_session(const std::string& prefix) {
   reset();
-  prefix_ = prefix;
+  units_.begin_session(prefix);
 }
 
 void UnitSchedule::reset() noexcept {
-  for (Unit& unit : units_) {
-    unit.whole.free();
-    unit.running = 0;
-  }
   leave_pass();
+  units_.reset();
   in_forward_ = false;
   is_broken_ = false;
-  holders_ = 0;
   passes_ = 0;
-  order_.reset();
+}
+
+void UnitSchedule::release_all() noexcept {
+  units_.release();
+  if (!in_pass_ && forwards_ == 0) units_.free_all();
+}
+
+void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemory& memory) {
+  units_.add({.index = units_.size(),
+              .name = name,
+              .shape = {.contains_units = shape.contains_units || units_.size() == root,
+                        .has_frozen = shape.has_frozen,
+                        .trained = shape.trained},
+              .memory = &memory,
+              .whole = WholeUnit(memory, options_.sets.shards, options_.subject)});
 }
 
 // ---- Forward
@@ -83,7 +49,7 @@ void UnitSchedule::reset() noexcept {
 void UnitSchedule::enter(std::size_t index, bool recording) {
   Unit& unit = units_.at(index);
   if (in_pass_) return enter_again(unit);
-  if (holders_ > 0) {  // all parameters are whole, and each rank may do what it likes
+  if (holds_all()) {  // all parameters are whole, and each rank may do what it likes
     if (recording)
       throw InvalidArgument(
           options_.subject +
@@ -95,12 +61,12 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
   const bool is_model = index == root && unit.running == 0;
   if (is_model) begin_forward(recording);
   try {
-    if (in_forward_ && order_.is_agreed()) pass_over_until(position_of(unit));
-    make_whole(unit);
+    if (in_forward_ && order().is_agreed()) pass_over_until(units_.position_of(unit));
+    units_.make_whole(unit);
     if (in_forward_) {
       unit.is_used = true;
-      order_.note_use(index);
-      next_ = std::max(next_, position_of(unit) + 1);
+      order().note_use(index);
+      next_ = std::max(next_, units_.position_of(unit) + 1);
       gather_ahead();
     }
   } catch (...) {
@@ -114,12 +80,12 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
 // come by themselves.
 void UnitSchedule::enter_again(Unit& unit) {
   if (unit.running == 0 && !unit.shape.contains_units) {
-    for (std::size_t i = order_.size(); order_.is_agreed() && i-- > position_of(unit) + 1;)
-      if (Unit& other = unit_at(i); !other.is_used) pass_over_backward(other);
-    make_whole(unit);
-    gather_ahead_in_backward(position_of(unit));
+    for (std::size_t i = order().size(); order().is_agreed() && i-- > units_.position_of(unit) + 1;)
+      if (Unit& other = units_.at_position(i); !other.is_used) pass_over_backward(other);
+    units_.make_whole(unit);
+    gather_ahead_in_backward(units_.position_of(unit));
   } else {
-    make_whole(unit);
+    units_.make_whole(unit);
   }
   ++unit.running;
 }
@@ -127,7 +93,7 @@ void UnitSchedule::enter_again(Unit& unit) {
 void UnitSchedule::leave(std::size_t index, bool threw) {
   Unit& unit = units_.at(index);
   --unit.running;
-  if (in_pass_ || holders_ > 0) return;
+  if (in_pass_ || holds_all()) return;
   if (index == root && unit.running == 0 && in_forward_) {
     if (threw) return break_forward();
     end_forward();
@@ -139,7 +105,7 @@ void UnitSchedule::begin_forward(bool recording) {
   if (is_broken_) fail_broken_forward();
   // A step may have changed the shards without a new version, so nothing stays from an earlier
   // forward. Its backward gathers again.
-  free_all();
+  units_.free_all();
   in_forward_ = true;
   recording_ = recording;
   next_ = 0;
@@ -152,12 +118,11 @@ void UnitSchedule::break_forward() noexcept {
 
 void UnitSchedule::end_forward() {
   try {
-    if (order_.is_agreed()) {
-      pass_over_until(order_.size());
+    if (order().is_agreed()) {
+      pass_over_until(order().size());
     } else {
-      for (std::size_t i = 0; i < units_.size(); ++i)
-        if (!order_.is_noted(i)) pass_over(units_[i]);
-      order_.agree(prefix_ + "order", options_.sets);
+      pass_over_unnoted();
+      order().agree(units_.prefix() + "order", options_.sets);
     }
   } catch (...) {
     break_forward();
@@ -165,6 +130,14 @@ void UnitSchedule::end_forward() {
   }
   in_forward_ = false;
   if (recording_) ++forwards_;
+}
+
+// The others may come to these units in any order, so all gathers start before the first wait.
+void UnitSchedule::pass_over_unnoted() {
+  for (std::size_t i = 0; i < units_.size(); ++i)
+    if (!order().is_noted(i)) units_.start_gather(units_.at(i));
+  for (std::size_t i = 0; i < units_.size(); ++i)
+    if (!order().is_noted(i)) pass_over(units_.at(i));
 }
 
 // The other ranks complete the forward that has thrown on this rank.
@@ -177,50 +150,51 @@ void UnitSchedule::end_broken_forward() {
 // Their backward is to fail.
 void UnitSchedule::fail_broken_forward() {
   end_broken_forward();
-  if (recording_) fail_pass();
+  if (!recording_) return;
+  fail_pass();
+  end_failed_pass();
 }
 
 void UnitSchedule::pass_over(Unit& unit) {
-  make_whole(unit);
-  next_ = std::max(next_, position_of(unit) + 1);
+  units_.make_whole(unit);
+  next_ = std::max(next_, units_.position_of(unit) + 1);
   gather_ahead();
   if (unit.running == 0 && !stays_for_backward(unit)) unit.whole.free();
 }
 
 void UnitSchedule::pass_over_until(std::size_t position) {
-  while (next_ < position) pass_over(unit_at(next_));
+  while (next_ < position) pass_over(units_.at_position(next_));
 }
 
 // The answer is the same on all ranks, whether they use the unit or pass it over.
 bool UnitSchedule::stays_for_backward(const Unit& unit) const {
-  if (holders_ > 0) return true;
+  if (holds_all()) return true;
   if (!in_forward_ && forwards_ == 0) return false;  // a unit that was called by itself
-  const bool is_last = order_.is_agreed() && position_of(unit) + 1 == order_.size();
+  const bool is_last = order().is_agreed() && units_.position_of(unit) + 1 == order().size();
   return recording_ && (!options_.reshard_after_forward || unit.shape.contains_units || is_last);
 }
 
 void UnitSchedule::gather_ahead() {
-  if (!order_.is_agreed()) return;
+  if (!order().is_agreed()) return;
   const auto ahead = static_cast<std::size_t>(options_.units_ahead);
-  for (std::size_t i = next_; i < std::min(next_ + ahead, order_.size()); ++i)
-    start_gather(unit_at(i));
+  for (std::size_t i = next_; i < std::min(next_ + ahead, order().size()); ++i)
+    units_.start_gather(units_.at_position(i));
 }
 
 // ---- Backward
 
 void UnitSchedule::begin_pass() {
   if (in_pass_) return;
-  if (is_broken_) {
-    end_broken_forward();
-    fail_next_pass_ = recording_;
-  }
+  const bool was_broken = is_broken_;
+  if (was_broken) end_broken_forward();
   in_pass_ = true;
+  units_.set_in_pass(true);
   reducing_ = reduces_next_;
-  if (std::exchange(fail_next_pass_, false)) mark_failed();
+  if (was_broken && recording_) mark_failed();
   // All ranks need these until the end, whether or not this rank comes to them. They are there,
   // unless something after forward has freed them.
   for (Unit& unit : units_)
-    if (unit.shape.contains_units && order_.is_agreed()) start_gather(unit);
+    if (unit.shape.contains_units && order().is_agreed()) units_.start_gather(unit);
 }
 
 void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp, bool is_first) {
@@ -229,11 +203,11 @@ void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp, bool is_
   require_unchanged(index, stamp);
   if (is_first) ++unit.reached;
   if (unit.is_reduced) return;  // what follows needs no parameters, or they have stayed
-  if (!unit.shape.contains_units && order_.is_agreed())
-    for (std::size_t i = order_.size(); i-- > position_of(unit) + 1;)
-      pass_over_backward(unit_at(i));
-  make_whole(unit);
-  if (!unit.shape.contains_units) gather_ahead_in_backward(position_of(unit));
+  if (!unit.shape.contains_units && order().is_agreed())
+    for (std::size_t i = order().size(); i-- > units_.position_of(unit) + 1;)
+      pass_over_backward(units_.at_position(i));
+  units_.make_whole(unit);
+  if (!unit.shape.contains_units) gather_ahead_in_backward(units_.position_of(unit));
 }
 
 void UnitSchedule::require_unchanged(std::size_t index, std::size_t stamp) const {
@@ -265,19 +239,19 @@ void UnitSchedule::pass_over_backward(Unit& unit) {
   if (unit.reached > 0 && unit.reached < unit.uses) return;
   const bool is_to_come = unit.reached < unit.uses && forwards_ > 1;
   if (unit.reached == 0) {
-    make_whole(unit);
-    gather_ahead_in_backward(position_of(unit));
+    units_.make_whole(unit);
+    gather_ahead_in_backward(units_.position_of(unit));
   }
   if (!is_to_come) gradients_complete(unit.index);
 }
 
 void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
-  if (!order_.is_agreed()) return;
+  if (!order().is_agreed()) return;
   int started = 0;
   for (std::size_t i = position; i-- > 0 && started < options_.units_ahead;) {
-    Unit& unit = unit_at(i);
+    Unit& unit = units_.at_position(i);
     if (unit.shape.contains_units || unit.is_reduced) continue;
-    start_gather(unit);
+    units_.start_gather(unit);
     ++started;
   }
 }
@@ -287,18 +261,18 @@ void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
 void UnitSchedule::free_in_backward(Unit& unit) noexcept {
   const bool is_needed = unit.shape.contains_units || unit.shape.has_frozen || unit.running > 0 ||
                          unit.reached < unit.uses;
-  if (!is_needed && holders_ == 0) unit.whole.free();
+  if (!is_needed && !holds_all()) unit.whole.free();
 }
 
 void UnitSchedule::reduce(std::size_t index, const char* round) {
-  Unit& unit = units_[index];
+  Unit& unit = units_.at(index);
   unit.is_reduced = true;
   std::unique_ptr<UnitGradients> gradients = unit.memory->take_gradients();
   free_in_backward(unit);
   // Ranks reduce units that contain others at different times, so nobody waits for those before the
   // end of the pass.
   reductions_.start(std::move(gradients),
-                    {.name = prefix_ + unit.name + round,
+                    {.name = units_.prefix() + unit.name + round,
                      .op = options_.op,
                      .compression = options_.compression,
                      .process_set = options_.sets.shards},
@@ -314,7 +288,12 @@ void UnitSchedule::fail_pass() noexcept {
   FirstError ignored;
   ignored.attempt([this] { begin_pass(); });
   mark_failed();
-  if (in_pass_) ignored.attempt([this] { end_pass(); });
+  if (in_pass_) complete_pass();
+}
+
+void UnitSchedule::end_failed_pass() noexcept {
+  FirstError ignored;
+  if (failed_ && is_complete_) ignored.attempt([this] { end_pass(); });
 }
 
 void UnitSchedule::take_part(bool reducing) {
@@ -336,17 +315,23 @@ void UnitSchedule::take_part_in_backward(bool reducing) {
   end_pass();
 }
 
-void UnitSchedule::end_pass() {
-  FirstError error;
-  error.attempt([&] {
-    for (std::size_t i = order_.size(); order_.is_agreed() && i-- > 0;) {
-      Unit& unit = unit_at(i);
+// Takes part for the units to which backward has not come on this rank.
+void UnitSchedule::complete_pass() noexcept {
+  if (std::exchange(is_complete_, true)) return;
+  completion_.attempt([&] {
+    for (std::size_t i = order().size(); order().is_agreed() && i-- > 0;) {
+      Unit& unit = units_.at_position(i);
       unit.uses = unit.reached;  // nothing comes any more
       pass_over_backward(unit);
     }
     for (std::size_t i = 0; i < units_.size(); ++i)
-      if (!units_[i].is_reduced && order_.is_agreed()) gradients_complete(i);
+      if (!units_.at(i).is_reduced && order().is_agreed()) gradients_complete(i);
   });
+}
+
+void UnitSchedule::end_pass() {
+  complete_pass();
+  FirstError error = std::exchange(completion_, {});
   // A rank that cannot take part, such as for lack of memory, must not wait here for the others:
   // they wait for it. They learn of the failure when this rank leaves the session.
   if (!error) {
@@ -370,7 +355,7 @@ UnitPassSummary UnitSchedule::agree_on_summary() {
     summary.used.push_back(reducing_ ? unit.memory->take_used()
                                      : std::vector<std::int32_t>(unit.shape.trained));
   }
-  summary.agree(options_.subject, prefix_, options_.sets, passes_);
+  summary.agree(options_.subject, units_.prefix(), options_.sets, passes_);
   return summary;
 }
 
@@ -378,20 +363,23 @@ void UnitSchedule::reduce_late(const UnitPassSummary& summary) {
   for (std::size_t i = 0; i < units_.size(); ++i)
     if (summary.late[i] != 0) reduce(i, ".late");
   reductions_.land();
-  for (std::size_t i = 0; i < units_.size(); ++i) units_[i].memory->end_pass(summary.used[i]);
+  for (std::size_t i = 0; i < units_.size(); ++i) units_.at(i).memory->end_pass(summary.used[i]);
 }
 
 void UnitSchedule::leave_pass() noexcept {
   reductions_.clear();
   if (in_pass_) ++passes_;
   in_pass_ = false;
+  units_.set_in_pass(false);
   failed_ = false;
+  is_complete_ = false;
+  completion_.clear();
   forwards_ = 0;
   for (Unit& unit : units_) {
     unit.is_used = unit.is_reduced = unit.is_late = false;
     unit.uses = unit.reached = 0;
   }
-  free_all();
+  units_.free_all();
 }
 
 }  // namespace kolo::internal

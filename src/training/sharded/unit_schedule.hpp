@@ -14,10 +14,9 @@
 #include "kolo/types.hpp"
 #include "training/first_error.hpp"
 #include "training/sharded/unit_memory.hpp"
-#include "training/sharded/unit_order.hpp"
 #include "training/sharded/unit_pass_summary.hpp"
 #include "training/sharded/unit_reductions.hpp"
-#include "training/sharded/whole_unit.hpp"
+#include "training/sharded/unit_table.hpp"
 
 namespace kolo::internal {
 
@@ -30,13 +29,6 @@ struct UnitScheduleOptions {
   int units_ahead = 1;
   ShardingSets sets{};
   bool order_is_known = false;  ///< Forward comes to the units in the order of registration.
-};
-
-/// What does not change about a unit.
-struct UnitShape {
-  bool contains_units = false;
-  bool has_frozen = false;  ///< Some parameters are not trained.
-  std::size_t trained = 0;  ///< The number of trained parameters.
 };
 
 /// Gathers each unit before it is used and frees it afterwards, and reduces its gradients.
@@ -65,14 +57,12 @@ class UnitSchedule {
 
   /// Adds a unit; the root first. `memory` must outlive this object.
   KOLO_EXPORT void add(const std::string& name, const UnitShape& shape, UnitMemory& memory);
-  [[nodiscard]] std::size_t units() const { return units_.size(); }
   /// If false, passes leave their gradients where they are.
   void set_reducing(bool reducing) { reduces_next_ = reducing; }
 
   /// A use of the unit in forward begins and ends. If the first throws, there is no use.
-  /// `recording`: backward may follow. `threw`: the
-  /// forward has thrown, and the exception is on its way. A use during a pass belongs to backward,
-  /// as with activation checkpointing.
+  /// `recording`: backward may follow. `threw`: the forward has thrown, and the exception is on its
+  /// way. A use during a pass belongs to backward, as with activation checkpointing.
   KOLO_EXPORT void enter(std::size_t unit, bool recording);
   KOLO_EXPORT void leave(std::size_t unit, bool threw);
 
@@ -91,8 +81,10 @@ class UnitSchedule {
   KOLO_EXPORT void begin_pass();
   /// Ends the pass. Throws BackwardFailed if backward has thrown on another rank.
   KOLO_EXPORT void end_pass();
-  /// Ends a pass in which backward has thrown on this rank; begins one if none has begun.
+  /// Backward has thrown on this rank. Begins a pass if none has begun, and takes part in what the
+  /// other ranks do before its end. The call of `end_failed_pass` that must follow waits for that.
   KOLO_EXPORT void fail_pass() noexcept;
+  KOLO_EXPORT void end_failed_pass() noexcept;
 
   /// Takes part in a forward of the other ranks and in its backward with zeros, or in the rest if
   /// forward has thrown on this rank; then that pass fails.
@@ -101,12 +93,11 @@ class UnitSchedule {
   KOLO_EXPORT void take_part_in_backward(bool reducing);
 
   /// Gathers all units, and keeps them until `release_all`. Calls may nest.
-  KOLO_EXPORT void gather_all();
+  void gather_all() { units_.hold_all(); }
   KOLO_EXPORT void release_all() noexcept;
-  /// Gathers a unit if it is not there, outside of forward and backward. `release` frees it, unless
-  /// it is needed.
-  KOLO_EXPORT void gather(std::size_t unit);
-  KOLO_EXPORT void release(std::size_t unit) noexcept;
+  [[nodiscard]] bool holds_all() const { return units_.holds_all(); }
+  /// Gathers a unit if it is not there, outside of forward and backward. The next forward frees it.
+  void gather(std::size_t unit) { units_.make_whole(units_.at(unit)); }
 
   /// A new session has begun, whose ranks name their operations so. Forgets what the old one has
   /// left: pending operations, the pass, and the order.
@@ -119,31 +110,13 @@ class UnitSchedule {
     std::int64_t late_gathers = 0;  ///< Gathers that were not done when they were needed.
   };
   [[nodiscard]] Counters counters() const {
-    return {gathers_, reductions_.started(), late_gathers_};
+    return {units_.gathers(), reductions_.started(), units_.late_gathers()};
   }
 
  private:
-  struct Unit {
-    std::size_t index;
-    std::string name;
-    UnitShape shape;
-    UnitMemory* memory;
-    WholeUnit whole;
-    int running = 0;            // forwards of this unit that have begun and not ended
-    bool is_allocated = false;  // the whole parameters have memory
-    std::int64_t version = 0;   // of the shards that were gathered last
-    bool is_gathered = false;
-    bool is_used = false;  // in a forward of this rank since the last pass
-    int uses = 0;          // that this rank has recorded since the last pass
-    int reached = 0;       // of them, in this pass
-    // In this pass:
-    bool is_reduced = false;
-    bool is_late = false;  // has gradients that came after it was reduced
-  };
-  [[nodiscard]] Unit& unit_at(std::size_t position) { return units_[order_.unit_at(position)]; }
-  [[nodiscard]] std::size_t position_of(const Unit& unit) const {
-    return order_.position_of(unit.index);
-  }
+  using Unit = ScheduledUnit;
+  [[nodiscard]] UnitOrder& order() { return units_.order; }
+  [[nodiscard]] const UnitOrder& order() const { return units_.order; }
   void reset() noexcept;
   void enter_again(Unit& unit);
   void begin_forward(bool recording);
@@ -152,6 +125,7 @@ class UnitSchedule {
   void end_broken_forward();
   void fail_broken_forward();
   void pass_over(Unit& unit);
+  void pass_over_unnoted();
   void pass_over_until(std::size_t position);
   [[nodiscard]] bool stays_for_backward(const Unit& unit) const;
   void gather_ahead();
@@ -160,36 +134,29 @@ class UnitSchedule {
   void gather_ahead_in_backward(std::size_t position);
   void free_in_backward(Unit& unit) noexcept;
   void reduce(std::size_t unit, const char* round);
+  void complete_pass() noexcept;
   void mark_failed() noexcept;
   [[nodiscard]] UnitPassSummary agree_on_summary();
   void reduce_late(const UnitPassSummary& summary);
   void leave_pass() noexcept;
 
-  void start_gather(Unit& unit);
-  void make_whole(Unit& unit);
-  void free_all() noexcept;
-
-  std::string prefix_;
   UnitScheduleOptions options_;
-  std::vector<Unit> units_{};
-  UnitOrder order_;
+  UnitTable units_;
 
   bool in_forward_ = false;  // of the root
   bool recording_ = false;   // this forward, or the last one
   bool is_broken_ = false;   // the last forward has thrown
   std::size_t next_ = 0;     // position of the first unit to which this forward has not come
   int forwards_ = 0;         // that have recorded since the last pass
-  int holders_ = 0;          // calls of `gather_all`
 
   bool reduces_next_ = true;
   bool in_pass_ = false;
   bool reducing_ = false;
-  bool failed_ = false;          // forward or backward has thrown on this rank
-  std::int64_t passes_ = 0;      // that have ended
-  bool fail_next_pass_ = false;  // its forward has thrown on this rank
+  bool failed_ = false;       // forward or backward has thrown on this rank
+  bool is_complete_ = false;  // this rank has taken part in all but the end of the pass
+  FirstError completion_{};   // the error of that
+  std::int64_t passes_ = 0;   // that have ended
   UnitReductions reductions_{};
-  std::int64_t gathers_ = 0;
-  std::int64_t late_gathers_ = 0;
 };
 
 }  // namespace kolo::internal

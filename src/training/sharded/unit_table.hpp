@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The units of a fully sharded model: where each one is in forward and backward, and whether it is
+// whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "training/sharded/unit_memory.hpp"
+#include "training/sharded/unit_order.hpp"
+#include "training/sharded/whole_unit.hpp"
+
+namespace kolo::internal {
+
+/// The properties of a unit that do not change.
+struct UnitShape {
+  bool contains_units = false;
+  bool has_frozen = false;  ///< Some parameters are not trained.
+  std::size_t trained = 0;  ///< The number of trained parameters.
+};
+
+struct ScheduledUnit {
+  std::size_t index;
+  std::string name;
+  UnitShape shape;
+  UnitMemory* memory;
+  WholeUnit whole;
+  int running = 0;          ///< Forwards of this unit that have begun and not ended.
+  bool is_used = false;     ///< In a forward of this rank since the last pass.
+  int uses = 0;             ///< Recorded on this rank since the last pass.
+  int reached = 0;          ///< Uses to which backward has come in this pass.
+  bool is_reduced = false;  ///< In this pass.
+  bool is_late = false;     ///< Has gradients that came after it was reduced.
+};
+
+/// Owns the units, and gathers and frees them. `order` is that in which forward comes to them; a
+/// position is a place in it.
+///
+/// Not thread-safe.
+class UnitTable {
+ public:
+  UnitTable(std::string prefix, bool order_is_known)
+      : order(order_is_known), prefix_(std::move(prefix)) {}
+
+  void add(ScheduledUnit unit);
+  [[nodiscard]] std::size_t size() const { return units_.size(); }
+  [[nodiscard]] auto begin() { return units_.begin(); }
+  [[nodiscard]] auto end() { return units_.end(); }
+  [[nodiscard]] ScheduledUnit& at(std::size_t index) { return units_.at(index); }
+  [[nodiscard]] const ScheduledUnit& at(std::size_t index) const { return units_.at(index); }
+  [[nodiscard]] ScheduledUnit& at_position(std::size_t position) {
+    return units_[order.unit_at(position)];
+  }
+  [[nodiscard]] std::size_t position_of(const ScheduledUnit& unit) const {
+    return order.position_of(unit.index);
+  }
+
+  /// The beginning of the names of operations, which all ranks give alike.
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+  /// Frees all units and forgets their order.
+  void begin_session(std::string prefix);
+  void reset() noexcept;
+
+  /// Begins the gather of a unit that is not there. Gathers in a pass have other names than those
+  /// in forward.
+  void start_gather(ScheduledUnit& unit);
+  void make_whole(ScheduledUnit& unit);
+  void set_in_pass(bool in_pass) { in_pass_ = in_pass; }
+  /// Frees the units that no forward is using, unless all are held.
+  void free_all() noexcept;
+
+  /// Gathers all units, and keeps them until `release`. Calls may nest.
+  void hold_all();
+  void release() noexcept { --holders_; }
+  [[nodiscard]] bool holds_all() const { return holders_ > 0; }
+
+  [[nodiscard]] std::int64_t gathers() const { return gathers_; }
+  /// Gathers that were not done when they were needed.
+  [[nodiscard]] std::int64_t late_gathers() const { return late_gathers_; }
+
+  UnitOrder order;
+
+ private:
+  std::string prefix_;
+  std::vector<ScheduledUnit> units_{};
+  bool in_pass_ = false;
+  int holders_ = 0;  // calls of `hold_all`
+  std::int64_t gathers_ = 0;
+  std::int64_t late_gathers_ = 0;
+};
+
+}  // namespace kolo::internal
