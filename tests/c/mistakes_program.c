@@ -239,8 +239,9 @@ int main(int argc, char** argv) {
   CHECK_ERROR(kolo_init(argc, argv, NULL, 0), KOLO_INVALID_ARGUMENT, "session");
   CHECK_OK(kolo_rank(&me));
   CHECK_OK(kolo_size(&n));
-  if (argc > 1) {
-    test_departure(strcmp(argv[1], "killed") == 0);
+  const int killed = argc > 1 && strcmp(argv[1], "killed") == 0;
+  if (killed || (argc > 1 && strcmp(argv[1], "left") == 0)) {
+    test_departure(killed);
   } else {
     test_nulls();
     test_values();
