@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 MARK = re.compile(r"^<!-- quote: (\S+)(?: from (\S+))? -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-COMMENT = {".cpp": "//", ".hpp": "//", ".py": "#", ".sh": "#", ".sbatch": "#", ".yaml": "#", "": "#"}
+COMMENT = {".cpp": "//", ".hpp": "//", ".c": "//", ".h": "//", ".py": "#", ".sh": "#", ".sbatch": "#", ".yaml": "#", "": "#"}
 COMMENT[".txt"] = "# "  # recorded outputs, which have "Iter #1"
 
 

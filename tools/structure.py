@@ -36,7 +36,7 @@ import sys
 import tarfile
 
 TABLE = "docs/architecture.md"
-SOURCES = (".hpp", ".cpp", ".cu", ".fbs", ".hpp.in")
+SOURCES = (".hpp", ".h", ".cpp", ".cu", ".fbs", ".hpp.in")
 
 MAX_FILES = 25  # of a folder
 MAX_CPP_FILES = 2  # of a class
@@ -141,10 +141,11 @@ class Tree:
                 yield Include(path, code.count("\n", 0, match.start()) + 1, target)
 
     def is_umbrella(self, path):
-        if not (path.startswith("include/") and path.endswith(".hpp")):
+        if not (path.startswith("include/") and path.endswith((".hpp", ".h"))):
             return False
         lines = (line.strip() for line in self.code[path].splitlines())
-        return all(line in ("", "#pragma once") or line.startswith("#include") for line in lines)
+        return all(line in ("", "#pragma once") or line.startswith(("#include", "#ifndef", "#define", "#endif"))
+                   for line in lines)
 
     def folders(self):
         return sorted({folder_of(path) for path in self.code})

@@ -6,8 +6,8 @@
 
 #if __cplusplus < 202002L
 #error \
-    "Kolo's headers need C++20: compile with -std=c++20. A program in C or in older C++ calls \
-Kolo through one file in C++20, as in examples/c_trainer/bridge.cpp."
+    "Kolo's headers in C++ need C++20: compile with -std=c++20. Programs in C or in older C++ include \
+kolo/c/kolo.h."
 #endif
 
 /// Write this macro before a function declaration, or between `class` and the name of a class. A

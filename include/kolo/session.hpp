@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -81,6 +82,9 @@ struct SessionOptions {
   std::optional<std::string> stop_signals{};
   /// `trace`, `debug`, `info`, `warning`, `error`, `critical` or `off`. Default `warning`.
   std::optional<std::string> log_level{};
+  /// Further settings by their names above, as text: {{"stall_shutdown", "120"}} is the same as the
+  /// variable `KOLO_STALL_SHUTDOWN=120`, and precedes it. For values from a file or a command line.
+  std::map<std::string, std::string> by_name{};
 };
 
 /// Starts the session in its constructor and ends it in its destructor. A process has at most one

@@ -162,12 +162,27 @@ bool read(Settings& settings, const Setting& setting, const Type& type,
           const SessionOptions& options) {
   if (type.option != nullptr && options.*type.option) {
     set(settings, type, {std::string(setting.name), to_text(*(options.*type.option))});
+  } else if (const auto named = options.by_name.find(std::string(setting.name));
+             named != options.by_name.end() && type.option != nullptr) {
+    set(settings, type, {named->first, named->second});
   } else if (const auto source = find_variable(setting)) {
     set(settings, type, *source);
   } else {
     return false;
   }
   return true;
+}
+
+/// Throws unless programs may set the setting of this name.
+void require_setting(const std::string& name, const std::string& text) {
+  std::vector<std::string> known;
+  for (const Setting& setting : settings_table)
+    if (std::visit([](const auto& type) { return type.option != nullptr; }, setting.type))
+      known.emplace_back(setting.name);
+  if (std::ranges::find(known, name) != known.end()) return;
+  const std::string near = nearest_name(name, known);
+  refuse({name, text}, near.empty() ? "there is no setting of this name"
+                                    : "there is no setting of this name; did you mean " + near);
 }
 
 /// A timeout that must end before `stall_shutdown`, since it says more about the cause.
@@ -232,6 +247,7 @@ std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {
 Settings read_settings(const SessionOptions& options) {
   Settings settings;
   std::set<std::string_view> given;
+  for (const auto& [name, text] : options.by_name) require_setting(name, text);
   for (const Setting& setting : settings_table)
     if (std::visit([&](const auto& type) { return read(settings, setting, type, options); },
                    setting.type))

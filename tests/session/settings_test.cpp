@@ -166,7 +166,24 @@ TEST(Settings, EveryOptionHasOneRowOfTheTable) {
     EXPECT_EQ(has_option, !setting.meaning.empty()) << setting.name;
     if (has_option) ++with_option;
   }
-  EXPECT_EQ(with_option, count_members<SessionOptions>());
+  EXPECT_EQ(with_option + 1, count_members<SessionOptions>());  // and `by_name`
+}
+
+TEST(Settings, OptionsByNameAreReadLikeVariables) {
+  const Variable variable("KOLO_STALL_WARNING", "7");
+  SessionOptions options;
+  options.by_name = {{"stall_warning", "8"}, {"plan_replay", "off"}, {"cpu_operations", "mpi"}};
+  Settings settings = read_settings(options);
+  EXPECT_EQ(settings.stall_warning, 8s);
+  EXPECT_FALSE(settings.plan_replay);
+  EXPECT_EQ(settings.cpu_operations, CpuOperations::mpi);
+  options.stall_warning = 9s;
+  EXPECT_EQ(read_settings(options).stall_warning, 9s);
+  EXPECT_THAT(refusal({.by_name = {{"cache_capacity", "many"}}}),
+              HasSubstr("cache_capacity=many: must be a number"));
+  EXPECT_THAT(refusal({.by_name = {{"stall_warnin", "1"}}}),
+              HasSubstr("did you mean stall_warning"));
+  EXPECT_THAT(refusal({.by_name = {{"test_max_tag", "100"}}}), HasSubstr("there is no setting"));
 }
 
 TEST(Settings, PlanReplayIsASwitch) {

@@ -16,8 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include/kolo"
-# The area of each header, by its path below include/kolo without ".hpp". None: the header declares nothing itself.
+# The area of each header, by its path below include/kolo without ".hpp" or ".h". None: the header declares nothing itself.
 AREAS = {
+    "c/kolo": None, "c/collectives": "c", "c/error": "c", "c/grouped": "c", "c/process_set": "c", "c/request": "c",
+    "c/session": "c", "c/types": "c",
     "kolo": None, "torch": None, "training": None, "export": None,
     "session": "sessions", "mpi": "sessions",
     "tensor": "tensors", "types": "tensors", "shared_memory": "tensors", "cuda": "tensors",
@@ -83,12 +85,19 @@ def prepared(path):
     end, comment = file_comment(lines)
     if AREAS[name] is None:
         return "\n".join(["/// @file", *comment, *lines[end:]]) + "\n"
-    inside = next(line for line in lines if re.fullmatch(r"namespace kolo(::\w+)? \{", line))
-    begin = lines.index(inside) + 1
-    close = len(lines) - lines[::-1].index(f"}}  // {inside[:-2]}") - 1
+    begin, close = declarations(lines)
     return "\n".join(["/// @file", *comment, *lines[end:begin], f"/// @addtogroup {AREAS[name]}",
-                      "/// @details", f"/// @par kolo/%{name}.hpp", *comment, "/// @{", "", *repeated(lines[begin:close]), "",
+                      "/// @details", f"/// @par kolo/%{name}{path.suffix}", *comment, "/// @{", "", *repeated(lines[begin:close]), "",
                       "/// @}", *lines[close:]]) + "\n"
+
+
+def declarations(lines):
+    """The indices of the first line in the namespace, or in `extern "C"`, and of the line after the last one."""
+    if 'extern "C" {' in lines:
+        begin = lines.index("#endif", lines.index('extern "C" {')) + 1
+        return begin, len(lines) - lines[::-1].index("#ifdef __cplusplus") - 1
+    inside = next(line for line in lines if re.fullmatch(r"namespace kolo(::\w+)? \{", line))
+    return lines.index(inside) + 1, len(lines) - lines[::-1].index(f"}}  // {inside[:-2]}") - 1
 
 
 def name_of(path):
@@ -98,7 +107,7 @@ def name_of(path):
 def check():
     text = (Path(__file__).parent / "areas.dox").read_text(encoding="utf-8")
     described = set(re.findall(r"@defgroup (\w+)", text))
-    headers = {name_of(path) for path in INCLUDE.rglob("*.hpp")}
+    headers = {name_of(path) for suffix in ("*.hpp", "*.h") for path in INCLUDE.rglob(suffix)}
     errors = [f"include/kolo/{name}.hpp has no area: add it to AREAS in tools/api/filter.py" for name in headers - set(AREAS)]
     errors += [f"there is no include/kolo/{name}.hpp, which AREAS in tools/api/filter.py names" for name in set(AREAS) - headers]
     errors += [f"tools/api/areas.dox does not describe the area '{area}'" for area in set(AREAS.values()) - {None} - described]

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements kolo/c/error.h.
+#include "c/boundary.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+#include "base/failure.hpp"
+#include "kolo/c/error.h"
+#include "kolo/elastic.hpp"
+#include "kolo/optimizer.hpp"
+#include "kolo/training/checkpoint.hpp"
+
+namespace kolo::internal::c {
+namespace {
+
+/// The last error of a thread. The exception is kept, since its strings are part of it, and for
+/// `throw_if_failed`.
+struct LastError {
+  kolo_status status = KOLO_OK;
+  std::exception_ptr exception{};
+  std::string other_message{};  // of an exception that is not a std::exception
+  const Error* error = nullptr;
+  const char* message = "";
+};
+
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
+}
+
+/// The status of the exception that is being handled.
+kolo_status current_status() {
+  try {
+    throw;
+  } catch (const DuplicateName&) {
+    return KOLO_DUPLICATE_NAME;
+  } catch (const InvalidArgument&) {
+    return KOLO_INVALID_ARGUMENT;
+  } catch (const Mismatch&) {
+    return KOLO_MISMATCH;
+  } catch (const PeerLeft&) {
+    return KOLO_PEER_LEFT;
+  } catch (const Stalled&) {
+    return KOLO_STALLED;
+  } catch (const ShutDown&) {
+    return KOLO_SHUT_DOWN;
+  } catch (const BackendError&) {
+    return KOLO_BACKEND_ERROR;
+  } catch (const NotInitialized&) {
+    return KOLO_NOT_INITIALIZED;
+  } catch (const BackwardFailed&) {
+    return KOLO_BACKWARD_FAILED;
+  } catch (const HookFailed&) {
+    return KOLO_HOOK_FAILED;
+  } catch (const CheckpointError&) {
+    return KOLO_CHECKPOINT_ERROR;
+  } catch (const elastic::MembershipChanged&) {
+    return KOLO_MEMBERSHIP_CHANGED;
+  } catch (const CallbackFailed&) {
+    return KOLO_CALLBACK_FAILED;
+  } catch (const Error&) {
+    return KOLO_ERROR;
+  } catch (const std::bad_alloc&) {
+    return KOLO_OUT_OF_MEMORY;
+  } catch (...) {
+    return KOLO_FOREIGN_EXCEPTION;
+  }
+}
+
+/// Sets the message, the tensor and the ranks from the exception that is being handled.
+void describe(LastError& last) noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    last.error = &error;
+    last.message = error.what();
+  } catch (const std::exception& error) {
+    last.message = error.what();
+  } catch (...) {
+    try {
+      last.other_message = message_of_current_exception();
+      last.message = last.other_message.c_str();
+    } catch (...) {
+      last.message = "an exception without a message";
+    }
+  }
+}
+
+}  // namespace
+
+kolo_status keep_current_exception() noexcept {
+  LastError& last = last_error();
+  last.error = nullptr;
+  last.message = "";
+  const std::exception_ptr before = std::exchange(last.exception, std::current_exception());
+  last.status = current_status();
+  describe(last);
+  return last.status;
+}
+
+void throw_if_failed(int result, const char* callback) {
+  if (result == 0) return;
+  const LastError& last = last_error();
+  if (result == last.status) std::rethrow_exception(last.exception);
+  throw CallbackFailed(fmt::format("{} returned {}", callback, result));
+}
+
+void refuse_null(const char* function, const char* argument) {
+  throw InvalidArgument(fmt::format("{}: `{}` is null", function, argument));
+}
+
+void refuse_options(const char* function, std::size_t size) {
+  throw InvalidArgument(fmt::format(
+      "{}: the options have a size of {} bytes, and members that this version of Kolo does not "
+      "know: initialize them with the macro of their defaults",
+      function, size));
+}
+
+void copy_text(const std::string& text, char* to, std::size_t capacity, std::size_t* length,
+               const char* function) {
+  require_array(to, capacity, function, "text");
+  if (length != nullptr) *length = text.size();
+  if (capacity == 0) return;
+  const std::size_t copied = std::min(text.size(), capacity - 1);
+  std::memcpy(to, text.data(), copied);
+  to[copied] = '\0';
+}
+
+// A definition repeats KOLO_C_EXPORT, because g++ does not take it over from a declaration in
+// another namespace.
+extern "C" {
+
+KOLO_C_EXPORT kolo_status kolo_last_error() { return last_error().status; }
+
+KOLO_C_EXPORT const char* kolo_last_error_message() { return last_error().message; }
+
+KOLO_C_EXPORT const char* kolo_last_error_tensor() {
+  const Error* const error = last_error().error;
+  return error == nullptr ? "" : error->tensor().c_str();
+}
+
+KOLO_C_EXPORT size_t kolo_last_error_ranks(const int** ranks) {
+  const Error* const error = last_error().error;
+  if (ranks != nullptr) *ranks = error == nullptr ? nullptr : error->ranks().data();
+  return error == nullptr ? 0 : error->ranks().size();
+}
+
+KOLO_C_EXPORT const char* kolo_status_name(kolo_status status) {
+  switch (status) {
+    case KOLO_OK: return "KOLO_OK";
+    case KOLO_ERROR: return "KOLO_ERROR";
+    case KOLO_INVALID_ARGUMENT: return "KOLO_INVALID_ARGUMENT";
+    case KOLO_DUPLICATE_NAME: return "KOLO_DUPLICATE_NAME";
+    case KOLO_MISMATCH: return "KOLO_MISMATCH";
+    case KOLO_PEER_LEFT: return "KOLO_PEER_LEFT";
+    case KOLO_STALLED: return "KOLO_STALLED";
+    case KOLO_SHUT_DOWN: return "KOLO_SHUT_DOWN";
+    case KOLO_BACKEND_ERROR: return "KOLO_BACKEND_ERROR";
+    case KOLO_NOT_INITIALIZED: return "KOLO_NOT_INITIALIZED";
+    case KOLO_BACKWARD_FAILED: return "KOLO_BACKWARD_FAILED";
+    case KOLO_HOOK_FAILED: return "KOLO_HOOK_FAILED";
+    case KOLO_CHECKPOINT_ERROR: return "KOLO_CHECKPOINT_ERROR";
+    case KOLO_MEMBERSHIP_CHANGED: return "KOLO_MEMBERSHIP_CHANGED";
+    case KOLO_OUT_OF_MEMORY: return "KOLO_OUT_OF_MEMORY";
+    case KOLO_CALLBACK_FAILED: return "KOLO_CALLBACK_FAILED";
+    case KOLO_FOREIGN_EXCEPTION: return "KOLO_FOREIGN_EXCEPTION";
+    case KOLO_STATUS_MAX_: break;
+  }
+  return "unknown status";
+}
+
+}  // extern "C"
+
+}  // namespace kolo::internal::c

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border between C and C++: exceptions become the status of a call, and the last error of its
+// thread.
+#pragma once
+
+#include <cxxabi.h>
+
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "kolo/c/types.h"
+#include "kolo/error.hpp"
+
+namespace kolo::internal::c {
+
+/// A function of the program returned a value other than 0.
+class CallbackFailed : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Makes the exception that is being handled the last error of this thread. Returns its status.
+kolo_status keep_current_exception() noexcept;
+
+/// Throws what a callback's result stands for, if it is not 0. A program passes on the status of a
+/// call that has failed in the callback: then that call's exception goes on, so that
+/// `elastic::run`, for example, sees the same error as in C++.
+void throw_if_failed(int result, const char* callback);
+
+/// Runs `call`, and returns the status of what it throws. The cancellation of a thread unwinds the
+/// stack like an exception that must not be stopped.
+template <typename Call>
+kolo_status guarded(Call&& call) {
+  try {
+    std::forward<Call>(call)();
+    return KOLO_OK;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return keep_current_exception();
+  }
+}
+
+[[noreturn]] void refuse_null(const char* function, const char* argument);
+
+/// Throws InvalidArgument for a null pointer. The messages name the function of C.
+template <typename T>
+T& not_null(T* pointer, const char* function, const char* argument) {
+  if (pointer == nullptr) refuse_null(function, argument);
+  return *pointer;
+}
+
+/// Throws InvalidArgument unless `pointer` has `count` elements.
+inline void require_array(const void* pointer, std::size_t count, const char* function,
+                          const char* argument) {
+  if (pointer == nullptr && count > 0) refuse_null(function, argument);
+}
+
+/// Copies a text to memory of the program, cut to its capacity.
+void copy_text(const std::string& text, char* to, std::size_t capacity, std::size_t* length,
+               const char* function);
+
+[[noreturn]] void refuse_options(const char* function, std::size_t size);
+
+/// The program's options, which may be those of an older version of this library, and so shorter,
+/// or those of a newer one: then its further members must be zero, which stands for their defaults.
+template <typename Options>
+Options options_of(const Options* given, const Options& defaults, const char* function) {
+  Options options = defaults;
+  if (given == nullptr) return options;
+  const std::size_t size = given->size;
+  if (size < sizeof given->size) refuse_options(function, size);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof options; i < size; ++i)
+    if (bytes[i] != 0) refuse_options(function, size);
+  std::memcpy(static_cast<void*>(&options), given, size < sizeof options ? size : sizeof options);
+  return options;
+}
+
+}  // namespace kolo::internal::c
