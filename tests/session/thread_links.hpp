@@ -38,6 +38,12 @@ class ThreadWorld {
     return bells_[static_cast<std::size_t>(rank)];
   }
 
+  /// True if a thread that waits for an operation of this rank sleeps, or is about to.
+  [[nodiscard]] bool is_asleep(int rank) const {
+    constexpr auto waiter = static_cast<std::uint32_t>(node::Listener::waiter);
+    return (words_[static_cast<std::size_t>(rank)].listener & waiter) != 0;
+  }
+
   /// A board for this rank.
   [[nodiscard]] session::SharedPlanBoard make_board(int rank) {
     std::vector<session::SharedPlanBoard::Peer> places;

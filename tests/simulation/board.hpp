@@ -17,8 +17,10 @@ class World::Board : public negotiation::PlanBoard {
       : words_(words), rank_(rank), wake_(std::move(wake)) {}
 
   void publish(std::uint64_t word, Urgency urgency) override {
-    words_[rank_] = word;
-    wake_(urgency == Urgency::stop);
+    const std::uint64_t before = std::exchange(words_[rank_], word);
+    const bool stops = urgency == Urgency::stop;
+    const int ranks = static_cast<int>(words_.size());
+    if (stops || have_others_passed(before, static_cast<int>(rank_), ranks)) wake_(stops);
   }
   [[nodiscard]] std::uint64_t read(int rank) const override {
     return words_[static_cast<std::size_t>(rank)];

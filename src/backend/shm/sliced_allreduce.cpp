@@ -18,6 +18,12 @@ namespace {
 /// Each rank reduces shorter pieces entirely, which takes one wait instead of two.
 constexpr std::int64_t max_bytes_alone_of_each_rank = 2 << 10;
 
+/// With more than `max_ranks_alone`, each rank reduces a piece entirely only if it is this short:
+/// reading a few cache lines of each rank is cheaper than to sleep again until an owner, which may
+/// sleep too, has reduced it.
+constexpr std::int64_t max_bytes_alone_of_many = 256;
+constexpr int max_many_alone = 64;
+
 /// Shorter slices would cost more in messages than additional ranks save.
 constexpr std::int64_t min_slice_bytes = 16 << 10;
 
@@ -25,6 +31,15 @@ constexpr std::int64_t min_slice_bytes = 16 << 10;
 constexpr std::int64_t min_bytes_direct = 512;
 
 bool converts(const Piece& piece) { return piece.dtype != piece.wire; }
+
+/// True if each of so many ranks should reduce the piece entirely.
+bool is_for_each_alone(const Piece& piece, int ranks) {
+  if (ranks == 1) return true;
+  if (converts(piece)) return false;
+  return ranks <= max_ranks_alone
+             ? piece.wire_bytes() <= ranks * max_bytes_alone_of_each_rank
+             : ranks <= max_many_alone && piece.wire_bytes() <= max_bytes_alone_of_many;
+}
 
 bool has_long_parts(const Piece& piece) {
   return piece.parts.size() == 1 ||
@@ -68,10 +83,7 @@ NextPiece SlicedAllreduce::begin(std::size_t number) {
   if (!cutter_.next(state.piece)) return NextPiece::none;
   state.slices = static_cast<int>(std::clamp<std::int64_t>(
       state.piece.wire_bytes() / min_slice_bytes, shares_.min_slices, shares_.max_slices));
-  state.alone =
-      shares_.scope == Scope::all &&
-      (size() == 1 || (state.piece.wire_bytes() <= size() * max_bytes_alone_of_each_rank &&
-                       size() <= max_ranks_alone && !converts(state.piece)));
+  state.alone = shares_.scope == Scope::all && is_for_each_alone(state.piece, size());
   state.direct = !converts(state.piece) && has_long_parts(state.piece);
   state.deposit = choose_deposit(state);
   return NextPiece::piece;

@@ -33,14 +33,27 @@ inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_
 class PlanBoard {
  public:
   enum class Urgency : std::uint8_t {
-    progress,  // concerns the ranks that wait for progress
+    progress,  // concerns the ranks that wait for progress, once all have made it
     stop,      // concerns all ranks
   };
 
   virtual ~PlanBoard() = default;
-  /// Writes this rank's word and wakes the ranks that the change concerns.
+  /// Writes this rank's word. A stop also wakes all ranks.
   virtual void publish(std::uint64_t word, Urgency urgency) = 0;
+  /// Wakes the ranks that wait for progress if a batch may run because of what this rank has
+  /// published since the last call. Call it at the end of a pass: ranks that wake then find the
+  /// data that this rank has deposited for the batch.
+  virtual void wake() {}
   [[nodiscard]] virtual std::uint64_t read(int rank) const = 0;
+
+  /// True if the words of all ranks but `rank` are greater than `before`. Only then can a batch run
+  /// because this rank's word has grown from `before`: otherwise another word, which has not grown,
+  /// still keeps it from running, and the rank of that word wakes the others later.
+  [[nodiscard]] bool have_others_passed(std::uint64_t before, int rank, int ranks) const {
+    for (int other = 0; other < ranks; ++other)
+      if (other != rank && read(other) <= before) return false;
+    return true;
+  }
 };
 
 }  // namespace kolo::internal::negotiation

@@ -42,6 +42,7 @@ ProgressEngine::ProgressEngine(const Settings& settings,
       backend_(backend),
       launched_(launched),
       transport_(links.transport()),
+      board_(links.board()),
       recorder_(recording),
       process_sets_(process_sets),
       session_(options.session),
@@ -57,6 +58,14 @@ ProgressEngine::ProgressEngine(const Settings& settings,
 }
 
 bool ProgressEngine::progress() {
+  const bool moved = pass();
+  // Last: the ranks that wait for a plan's batch sleep until this one has taken its first steps
+  // with it, so that they find its data when they wake, and need not sleep again.
+  if (board_ != nullptr) board_->wake();
+  return moved;
+}
+
+bool ProgressEngine::pass() {
   try {
     read_clock();
     if (recorder_.asked_by_signal()) recorder_.write_asked_for(work_.pending());

@@ -88,6 +88,7 @@ class ProgressEngine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  bool pass();
   /// Sets the time of this pass, or of the rest of it.
   void read_clock();
   void record_start(const negotiation::Execute& execute, const RunningBatch& running);
@@ -144,6 +145,7 @@ class ProgressEngine {
   backend::Backend& backend_;
   LaunchedBatches& launched_;
   transport::Transport& transport_;
+  negotiation::PlanBoard* board_;  // null: no plans
   diagnostics::Recorder& recorder_;
   ProcessSets& process_sets_;
   std::uint64_t session_;

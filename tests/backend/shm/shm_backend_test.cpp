@@ -254,6 +254,32 @@ TEST_F(ShmBackendTest, ManyPiecesArePreparedAsFarAsTheSlotsGo) {
   expect_sums();
 }
 
+/// However many they are, ranks that were asleep need to wake only once for a short tensor.
+TEST(ShmBackendOfManyRanks, TheLastRankOfAShortBatchWaitsForNobodyAndNobodyWaitsForIt) {
+  constexpr std::uint64_t mark = 9;
+  std::vector<int> all(32);
+  std::iota(all.begin(), all.end(), 0);
+  const ShmHost host(all, bytes_per_piece);
+  std::deque<Tensors<float>> tensors;
+  const auto batch_of_rank = [&](int rank) {
+    Batch batch;
+    batch.kind = allreduce_of(ReduceOp::sum);
+    batch.set = batch.ranks = all;
+    batch.mark = mark;
+    const auto value = [=](std::size_t, std::int64_t) { return static_cast<float>(rank); };
+    tensors.emplace_back(std::vector<std::int64_t>{1}, true, value).add_to(batch);
+    return batch;
+  };
+  std::vector<Running> asleep;
+  for (int rank = 1; rank < 32; ++rank)
+    asleep.push_back(host.backend(rank).prepare(batch_of_rank(rank)));
+  EXPECT_EQ(host.backend(0).start(batch_of_rank(0))->step(), Progress::done);
+  for (const Running& execution : asleep) EXPECT_EQ(execution->step(), Progress::done);
+  for (std::size_t rank = 0; rank < tensors.size(); ++rank)
+    EXPECT_TRUE(tensors[rank].hold([](std::size_t, std::int64_t) { return 496.0F; },
+                                   [](std::size_t, std::int64_t) { return 0.0F; }));
+}
+
 TEST_F(ShmBackendTest, NobodyReadsWhatWasWithdrawn) {
   Tensors<double> other({8}, true, [](std::size_t, std::int64_t) { return 5.0; });
   Batch withdrawn = batch_of(allreduce_of(ReduceOp::sum), 0, {0, 1});
