@@ -29,6 +29,10 @@ void UnitSchedule::reset() noexcept {
   passes_ = 0;
 }
 
+void UnitSchedule::gather(std::size_t unit) { units_.make_whole(units_.at(unit)); }
+
+void UnitSchedule::gather_all() { units_.hold_all(); }
+
 void UnitSchedule::release_all() noexcept {
   units_.release();
   if (!in_pass_ && forwards_ == 0) units_.free_all();

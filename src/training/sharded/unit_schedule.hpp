@@ -93,11 +93,11 @@ class UnitSchedule {
   KOLO_EXPORT void take_part_in_backward(bool reducing);
 
   /// Gathers all units, and keeps them until `release_all`. Calls may nest.
-  void gather_all() { units_.hold_all(); }
+  KOLO_EXPORT void gather_all();
   KOLO_EXPORT void release_all() noexcept;
   [[nodiscard]] bool holds_all() const { return units_.holds_all(); }
   /// Gathers a unit if it is not there, outside of forward and backward. The next forward frees it.
-  void gather(std::size_t unit) { units_.make_whole(units_.at(unit)); }
+  KOLO_EXPORT void gather(std::size_t unit);
 
   /// A new session has begun, whose ranks name their operations so. Forgets what the old one has
   /// left: pending operations, the pass, and the order.
