@@ -5,8 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
-#include <optional>
+#include <type_traits>
 
 #include "base/failure.hpp"
 #include "kolo/c/error.h"
@@ -17,8 +18,7 @@
 namespace kolo::internal::c {
 namespace {
 
-/// The last error of a thread. The exception is kept, since its strings are part of it, and for
-/// `throw_if_failed`.
+/// The last error of a thread. The exception is kept, since its strings are part of it.
 struct LastError {
   kolo_status status = KOLO_OK;
   std::exception_ptr exception{};
@@ -27,9 +27,26 @@ struct LastError {
   const char* message = "";
 };
 
+/// The memory of a thread's last error. It has no destructor, because functions of atexit() may
+/// call Kolo after the destructors of their thread: their error lasts until the process ends.
+struct Place {
+  std::aligned_storage_t<sizeof(LastError), alignof(LastError)> memory;
+  LastError* error = nullptr;
+};
+constinit thread_local Place place{};
+
+struct EndOfThread {
+  ~EndOfThread() {
+    if (place.error != nullptr) std::destroy_at(std::exchange(place.error, nullptr));
+  }
+};
+
 LastError& last_error() {
-  thread_local LastError error;
-  return error;
+  if (place.error == nullptr) {
+    thread_local const EndOfThread end;
+    place.error = new (&place.memory) LastError;
+  }
+  return *place.error;
 }
 
 /// The status of the exception that is being handled.
@@ -60,8 +77,6 @@ kolo_status current_status() {
     return KOLO_CHECKPOINT_ERROR;
   } catch (const elastic::MembershipChanged&) {
     return KOLO_MEMBERSHIP_CHANGED;
-  } catch (const CallbackFailed&) {
-    return KOLO_CALLBACK_FAILED;
   } catch (const Error&) {
     return KOLO_ERROR;
   } catch (const std::bad_alloc&) {
@@ -102,21 +117,14 @@ kolo_status keep_current_exception() noexcept {
   return last.status;
 }
 
-void throw_if_failed(int result, const char* callback) {
-  if (result == 0) return;
-  const LastError& last = last_error();
-  if (result == last.status) std::rethrow_exception(last.exception);
-  throw CallbackFailed(fmt::format("{} returned {}", callback, result));
-}
-
 void refuse_null(const char* function, const char* argument) {
   throw InvalidArgument(fmt::format("{}: `{}` is null", function, argument));
 }
 
 void refuse_options(const char* function, std::size_t size) {
   throw InvalidArgument(fmt::format(
-      "{}: the options have a size of {} bytes, and members that this version of Kolo does not "
-      "know: initialize them with the macro of their defaults",
+      "{}: the options have a size of {} bytes, which no version of Kolo has, or members that this "
+      "version does not know: initialize them with the macro of their defaults",
       function, size));
 }
 
@@ -166,7 +174,6 @@ KOLO_C_EXPORT const char* kolo_status_name(kolo_status status) {
     case KOLO_CHECKPOINT_ERROR: return "KOLO_CHECKPOINT_ERROR";
     case KOLO_MEMBERSHIP_CHANGED: return "KOLO_MEMBERSHIP_CHANGED";
     case KOLO_OUT_OF_MEMORY: return "KOLO_OUT_OF_MEMORY";
-    case KOLO_CALLBACK_FAILED: return "KOLO_CALLBACK_FAILED";
     case KOLO_FOREIGN_EXCEPTION: return "KOLO_FOREIGN_EXCEPTION";
     case KOLO_STATUS_MAX_: break;
   }

@@ -3,8 +3,6 @@
 // thread.
 #pragma once
 
-#include <cxxabi.h>
-
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -16,29 +14,15 @@
 
 namespace kolo::internal::c {
 
-/// A function of the program returned a value other than 0.
-class CallbackFailed : public Error {
- public:
-  using Error::Error;
-};
-
 /// Makes the exception that is being handled the last error of this thread. Returns its status.
 kolo_status keep_current_exception() noexcept;
 
-/// Throws what a callback's result stands for, if it is not 0. A program passes on the status of a
-/// call that has failed in the callback: then that call's exception goes on, so that
-/// `elastic::run`, for example, sees the same error as in C++.
-void throw_if_failed(int result, const char* callback);
-
-/// Runs `call`, and returns the status of what it throws. The cancellation of a thread unwinds the
-/// stack like an exception that must not be stopped.
+/// Runs `call`, and returns the status of what it throws.
 template <typename Call>
 kolo_status guarded(Call&& call) {
   try {
     std::forward<Call>(call)();
     return KOLO_OK;
-  } catch (const abi::__forced_unwind&) {
-    throw;
   } catch (...) {
     return keep_current_exception();
   }
@@ -65,6 +49,14 @@ void copy_text(const std::string& text, char* to, std::size_t capacity, std::siz
 
 [[noreturn]] void refuse_options(const char* function, std::size_t size);
 
+/// The size of the options in the first version of this library that has them. Specialize it when a
+/// member is added.
+template <typename Options>
+inline constexpr std::size_t first_size = sizeof(Options);
+
+/// No version has options of this size.
+inline constexpr std::size_t max_options_size = 4096;
+
 /// The program's options, which may be those of an older version of this library, and so shorter,
 /// or those of a newer one: then its further members must be zero, which stands for their defaults.
 template <typename Options>
@@ -72,7 +64,7 @@ Options options_of(const Options* given, const Options& defaults, const char* fu
   Options options = defaults;
   if (given == nullptr) return options;
   const std::size_t size = given->size;
-  if (size < sizeof given->size) refuse_options(function, size);
+  if (size < first_size<Options> || size >= max_options_size) refuse_options(function, size);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof options; i < size; ++i)
     if (bytes[i] != 0) refuse_options(function, size);

@@ -79,17 +79,6 @@ std::vector<TensorView> tensors_of(const kolo_tensor* tensors, std::size_t count
   return views;
 }
 
-std::vector<NamedTensor> named_tensors_of(const kolo_named_tensor* tensors, std::size_t count,
-                                          const char* function, const char* argument) {
-  require_array(tensors, count, function, argument);
-  std::vector<NamedTensor> named;
-  named.reserve(count);
-  for (std::size_t i = 0; i < count; ++i)
-    named.push_back({&not_null(tensors[i].name, function, "name"),
-                     tensor_of(&tensors[i].tensor, function, argument)});
-  return named;
-}
-
 AllreduceOptions allreduce_options(const kolo_reduce_options* given, const char* function) {
   return allreduction<AllreduceOptions>(options_of(given, default_reduction(), function), function);
 }
@@ -120,10 +109,11 @@ template BarrierOptions collective_options(const kolo_collective_options*, const
 Allocator allocator_of(kolo_allocator allocate, void* user, const TensorView& tensor,
                        std::int64_t* rows) {
   if (allocate == nullptr) return nullptr;  // refused by the collective
-  std::int64_t row_bytes = signed_size_of(tensor.dtype());
-  const auto lengths = tensor.shape().lengths();
-  for (std::size_t i = 1; i < lengths.size(); ++i) row_bytes *= lengths[i];
+  // Runs only once the collective has checked the shape, so that nothing overflows.
   return [=](std::span<const std::int64_t> counts) {
+    std::int64_t row_bytes = signed_size_of(tensor.dtype());
+    const auto lengths = tensor.shape().lengths();
+    for (std::size_t i = 1; i < lengths.size(); ++i) row_bytes *= lengths[i];
     std::int64_t total = 0;
     for (const std::int64_t count : counts) total += count;
     if (rows != nullptr) std::ranges::copy(counts, rows);

@@ -64,8 +64,8 @@ class Handles {
     auto entry = std::make_shared<Entry>(std::move(object));
     const std::scoped_lock lock(mutex_);
     if (free_.empty()) {
-      free_.push_back(places_.size());
       places_.emplace_back();
+      free_.push_back(places_.size() - 1);
     }
     const std::size_t place = free_.front();
     free_.pop_front();

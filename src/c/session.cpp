@@ -19,7 +19,10 @@ namespace {
 /// Sets `*result` to what `value` returns.
 template <typename T, typename Value>
 kolo_status answer(T* result, const char* function, const Value& value) {
-  return guarded([&] { not_null(result, function, "result") = static_cast<T>(value()); });
+  return guarded([&] {
+    T& to = not_null(result, function, "result");  // before a collective begins
+    to = static_cast<T>(value());
+  });
 }
 
 SessionOptions session_options(const kolo_setting* settings, std::size_t count) {

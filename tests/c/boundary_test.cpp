@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -35,7 +39,6 @@ TEST(CBoundary, EachClassHasItsStatus) {
   EXPECT_EQ(status_of(HookFailed("")), KOLO_HOOK_FAILED);
   EXPECT_EQ(status_of(CheckpointError(CheckpointFault::io, "", "")), KOLO_CHECKPOINT_ERROR);
   EXPECT_EQ(status_of(elastic::MembershipChanged("")), KOLO_MEMBERSHIP_CHANGED);
-  EXPECT_EQ(status_of(CallbackFailed("")), KOLO_CALLBACK_FAILED);
   EXPECT_EQ(status_of(std::bad_alloc()), KOLO_OUT_OF_MEMORY);
   EXPECT_EQ(status_of(std::runtime_error("")), KOLO_FOREIGN_EXCEPTION);
 }
@@ -70,13 +73,51 @@ TEST(CBoundary, EachThreadHasItsError) {
   EXPECT_STREQ(kolo_last_error_message(), "of this thread");
 }
 
-TEST(CBoundary, ACallbackPassesAnErrorOn) {
-  const auto passed_on =
-      guarded([] { throw_if_failed(guarded([] { throw Stalled("late", "x", {2}); }), "train"); });
-  EXPECT_EQ(passed_on, KOLO_STALLED);
-  EXPECT_STREQ(kolo_last_error_tensor(), "x");
-  EXPECT_EQ(guarded([] { throw_if_failed(99, "train"); }), KOLO_CALLBACK_FAILED);
-  EXPECT_STREQ(kolo_last_error_message(), "train returned 99");
+/// Options whose last member came later.
+struct Grown {
+  std::size_t size;
+  std::int64_t first;
+  std::int64_t added;
+};
+
+}  // namespace
+
+template <>
+inline constexpr std::size_t first_size<Grown> = offsetof(Grown, added);
+
+namespace {
+
+TEST(CBoundary, OptionsOfOtherVersionsKeepTheirMembers) {
+  constexpr Grown defaults{sizeof(Grown), 1, 2};
+  const Grown older{offsetof(Grown, added), 7, 99};  // 99 is not part of it
+  EXPECT_EQ(options_of(&older, defaults, "f").first, 7);
+  EXPECT_EQ(options_of(&older, defaults, "f").added, 2);
+  struct {
+    Grown known{sizeof(Grown) + sizeof(std::int64_t), 7, 8};
+    std::int64_t unknown = 0;
+  } newer;
+  EXPECT_EQ(options_of(&newer.known, defaults, "f").added, 8);
+  newer.unknown = 1;
+  EXPECT_THROW((void)options_of(&newer.known, defaults, "f"), InvalidArgument);
+  for (const std::size_t size : {std::size_t{0}, sizeof(void*), SIZE_MAX}) {
+    const Grown wrong{size, 7, 8};
+    EXPECT_THROW((void)options_of(&wrong, defaults, "f"), InvalidArgument) << size;
+  }
+}
+
+// Functions of atexit() run after the destructors of their thread's variables.
+TEST(CBoundary, ErrorsAtTheEndOfAProcessAreKept) {
+  const auto run = [] {
+    EXPECT_EQ(status_of(Mismatch("before the end")), KOLO_MISMATCH);
+    (void)std::atexit([] {
+      const bool was_cleared = kolo_last_error() == KOLO_OK;
+      (void)status_of(Stalled("at the end", "x", {2}));
+      const bool has_message = std::string(kolo_last_error_message()) == "at the end";
+      std::_Exit(was_cleared && has_message ? 0 : 1);
+    });
+    std::exit(2);  // NOLINT(concurrency-mt-unsafe): this process has one thread
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -85,6 +85,37 @@ TEST_F(FullyShardedMisuse, FreedParametersAreNeitherSavedNorSent) {
   EXPECT_THROW(::torch::save(model->blocks[0], stream), InvalidArgument);
 }
 
+// A move gives them new memory, which has the same values.
+TEST_F(FullyShardedMisuse, FreedParametersThatWereMovedAreNotSaved) {
+  auto model = make_net<ShardedNet>();
+  const FullySharded sharded(model);
+  model->to(::torch::kDouble);
+  std::ostringstream stream;
+  EXPECT_THROW(::torch::save(model, stream), InvalidArgument);
+  EXPECT_THROW((void)state(*model), InvalidArgument);
+}
+
+/// A module that has functions of these names of its own.
+struct OwnFunctionsImpl : nn::Module {
+  Tensor forward(const Tensor& input) { return layer->forward(input); }
+  void save(const std::string& path) { saved = path; }
+  void load(const std::string& path) { saved = path; }
+  void zero_grad() { saved.clear(); }
+  nn::Linear layer = register_module("layer", nn::Linear(5, 3));
+  std::string saved{};
+};
+TORCH_MODULE(OwnFunctions);
+
+TEST_F(FullyShardedMisuse, AModuleKeepsFunctionsOfItsOwn) {
+  Sharded<OwnFunctions> model;
+  const FullySharded sharded(model);
+  model->save("there");
+  EXPECT_EQ(model->saved, "there");
+  model->zero_grad();
+  EXPECT_EQ(model->saved, "");
+  EXPECT_EQ(loss_of(model, 0).dim(), 0);
+}
+
 TEST_F(FullyShardedMisuse, AModelThatIsHeldWholeIsSavedByLibTorch) {
   auto model = make_net<ShardedNet>();
   const FullySharded sharded(model);

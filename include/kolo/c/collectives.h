@@ -22,8 +22,9 @@
 extern "C" {
 #endif
 
-/// Options of all collectives that do not reduce. Structs of options begin with their size: start
-/// from the macro of the defaults, then set members.
+/// Options of all collectives that do not reduce. Structs of options begin with their size. Start
+/// from the macro of the defaults, then set members: zero is not the default of all, such as of the
+/// factors.
 ///
 ///     kolo_collective_options options = KOLO_COLLECTIVE_OPTIONS;
 ///     options.name = "parameters";
@@ -45,7 +46,7 @@ typedef struct kolo_reduce_options {
   double prescale;                 ///< Factor for each rank's elements before the reduction.
   double postscale;                ///< Factor for the result.
   kolo_average_over average_over;  ///< Only for allreduces.
-  int32_t fuse_exactly;  ///< Only for grouped allreduces. 1: do not fuse the group with others.
+  int32_t fuse_exactly;  ///< Only for grouped allreduces. 1: no other tensors in its batches.
 } kolo_reduce_options;
 #define KOLO_REDUCE_OPTIONS                                                                 \
   {                                                                                         \
@@ -55,12 +56,15 @@ typedef struct kolo_reduce_options {
 
 /// Returns memory of `bytes` bytes for a result whose size depends on all ranks. Called once, on
 /// any thread, with the number of rows from each of the `members` of the set, in their order. It
-/// must not call Kolo: such calls fail with KOLO_INVALID_ARGUMENT. If it returns null for a result
-/// that is not empty, the session ends. `user` is the program's pointer.
+/// must not call Kolo, except to free handles: other calls fail with KOLO_INVALID_ARGUMENT. The
+/// memory is yours, even if the operation fails afterwards; for GPU tensors it must be on the same
+/// GPU. If it returns null for a result that is not empty, or throws, the session ends. `user` is
+/// the program's pointer.
 typedef void* (*kolo_allocator)(const int64_t* rows, size_t members, size_t bytes, void* user);
 
 /// An allocator that takes the memory from `malloc`. `user` is a `void**`, which receives the
-/// memory; free it with `free`.
+/// memory: set it to NULL before, and `free` it afterwards, also after an error. For tensors on the
+/// CPU.
 KOLO_C_EXPORT void* kolo_allocate(const int64_t* rows, size_t members, size_t bytes, void* user);
 
 /// Reduces the ranks' tensors element by element, in place. Every rank gets the same bits. Shape,
@@ -87,7 +91,7 @@ KOLO_C_EXPORT int64_t kolo_reducescatter_rows(int64_t rows, int index, int size)
 
 /// Reduces the ranks' tensors and gives each rank its rows of the result (see
 /// `kolo_reducescatter_rows`). Rows are slices along the first dimension. `output` receives this
-/// rank's rows, and may be the same rows of `input`. Shape, dtype and options must be equal on all
+/// rank's rows, and may point to them inside `input`. Shape, dtype and options must be equal on all
 /// ranks. KOLO_INVALID_ARGUMENT for a scalar; KOLO_MISMATCH if a member of the set has joined.
 KOLO_C_EXPORT kolo_status kolo_reducescatter(const kolo_tensor* input, const kolo_tensor* output,
                                              const kolo_reduce_options* options);
@@ -99,9 +103,9 @@ KOLO_C_EXPORT kolo_status kolo_reducescatter_async(const kolo_tensor* input,
 /// Gathers the tensors of all ranks on every rank, concatenated along the first dimension in the
 /// order of the ranks. The first dimension may differ between ranks; the other dimensions and the
 /// dtype may not. A scalar counts as one row, and a rank that has joined contributes none.
-/// `allocate` returns memory for all rows; `tensor` may already lie in that memory, where this
-/// rank's rows belong. `rows`, unless null, has one element per member of the set and receives the
-/// members' numbers of rows.
+/// `allocate` returns memory for all rows; `tensor` may already be at this rank's place in that
+/// memory. `rows`, unless null, has one element per member of the set and receives the members'
+/// numbers of rows.
 KOLO_C_EXPORT kolo_status kolo_allgather(const kolo_tensor* tensor, kolo_allocator allocate,
                                          void* user, int64_t* rows,
                                          const kolo_collective_options* options);
@@ -148,10 +152,11 @@ KOLO_C_EXPORT kolo_status kolo_barrier_async(const kolo_collective_options* opti
 
 /// Declares that this rank has no more data, and waits for every rank to join. Meanwhile, the other
 /// ranks' operations complete without this rank: reductions combine the tensors of the others, and
-/// an allgather returns no rows from this rank. Operations that are undefined without this rank
-/// fail with KOLO_MISMATCH. `*last_rank`, unless null, is set to the last rank to join, the same on
-/// all ranks. Until the join completes, submitting an operation on this rank fails with
-/// KOLO_INVALID_ARGUMENT.
+/// an allgather returns no rows from this rank. Reducescatters, all-to-alls and broadcasts from
+/// this rank fail with KOLO_MISMATCH. `*last_rank`, unless null, is set to the last rank to join,
+/// the same on all ranks. Until the join completes, submitting an operation on this rank fails with
+/// KOLO_INVALID_ARGUMENT. The asynchronous form needs `last_rank`, which must stay alive until the
+/// request is done.
 KOLO_C_EXPORT kolo_status kolo_join(int* last_rank);
 KOLO_C_EXPORT kolo_status kolo_join_async(int* last_rank, kolo_request** request);
 

@@ -10,11 +10,12 @@ extern "C" {
 #endif
 
 /// The status of the last call of this thread that failed; KOLO_OK if none has. A call that
-/// succeeds changes nothing. Never fails, like all functions here, and needs no session.
+/// succeeds changes nothing. No function of this header can fail or needs a session. An error of an
+/// asynchronous operation belongs to the thread that waits for it.
 KOLO_C_EXPORT kolo_status kolo_last_error(void);
 
 /// The message of that error: what was asked, what was found, the tensor and the ranks, and what to
-/// do. It is the message of the exception that the same mistake throws in C++. "" without an error.
+/// do. It is the message of the exception that C++ would throw, and empty if there was no error.
 /// The pointer, and those of the next two functions, are valid until the next call of this thread
 /// that fails, or its end.
 KOLO_C_EXPORT const char* kolo_last_error_message(void);

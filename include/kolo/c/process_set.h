@@ -10,11 +10,11 @@ extern "C" {
 #endif
 
 /// Creates a set of `count` world ranks, in any order, and a handle of it, which you free.
-/// Collective in the world: every rank, member or not, calls it with the same ranks. Equal ranks
-/// give the same set until it is removed. Each rank may add or remove one set at a time, on any
-/// thread. KOLO_INVALID_ARGUMENT for an empty list, a repeated rank, or a rank outside the world
-/// (nothing was submitted); KOLO_MISMATCH if the lists differ between ranks; and the errors of
-/// collectives.
+/// Collective in the world: every rank, member or not, calls it with the same ranks. If a set of
+/// these ranks exists, you get another handle of it. On one rank, only one thread at a time may add
+/// or remove a set. KOLO_INVALID_ARGUMENT for an empty list, a repeated rank, or a rank outside the
+/// world (nothing was submitted); KOLO_MISMATCH if the lists differ between ranks; and the errors
+/// of collectives.
 KOLO_C_EXPORT kolo_status kolo_process_set_add(const int* ranks, size_t count,
                                                kolo_process_set** set);
 
@@ -27,9 +27,8 @@ KOLO_C_EXPORT kolo_status kolo_process_set_remove(kolo_process_set* set);
 /// No effect for null.
 KOLO_C_EXPORT kolo_status kolo_process_set_free(kolo_process_set* set);
 
-/// An identifier of the set, the same on all ranks; 0 for the world. `set` may be null, for the
-/// world, in this function and those below, which return KOLO_NOT_INITIALIZED for the world outside
-/// a session.
+/// An identifier of the set, the same on all ranks; 0 for the world. Here and below, a null `set`
+/// means the world, which gives KOLO_NOT_INITIALIZED outside a session.
 KOLO_C_EXPORT kolo_status kolo_process_set_id(const kolo_process_set* set, int64_t* id);
 /// The number of members.
 KOLO_C_EXPORT kolo_status kolo_process_set_size(const kolo_process_set* set, int* size);

@@ -11,11 +11,13 @@
 extern "C" {
 #endif
 
-/// Blocks until the operation is done, and returns its status; if it failed, every call does. While
-/// waiting, the calling thread does the session's work. The request remains; free it.
+/// Blocks until the operation is done, and returns its status; if the operation failed, every call
+/// returns that status. Allocators of pending operations may run on this thread meanwhile. The
+/// request remains; free it.
 ///
-/// An operation on GPU tensors is done once it is queued on the GPU; the current stream then waits
-/// there for the results, as with `Future::wait` of kolo/future.hpp.
+/// An operation on GPU tensors is done once it is queued on the GPU; the current stream of this
+/// thread then waits there for the results. Before the host reads them, call
+/// `kolo_request_synchronize`.
 KOLO_C_EXPORT kolo_status kolo_request_wait(kolo_request* request);
 
 /// As `kolo_request_wait`, but for at most `seconds`. Sets `*done` to 1 if the operation is done,
@@ -41,7 +43,7 @@ KOLO_C_EXPORT kolo_status kolo_request_wait_any(kolo_request* const* requests, s
                                                 size_t* index);
 
 /// Waits until the operation no longer uses its memory, ignores its error, and frees the request.
-/// In an allocator, which cannot wait, the operation goes on, and its memory must stay alive. No
+/// Inside an allocator it does not wait: the operation continues, so keep its memory alive. No
 /// effect for null.
 KOLO_C_EXPORT kolo_status kolo_request_free(kolo_request* request);
 

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/// One setting by its name in docs/settings.md, such as {"stall_shutdown", "120"}. The value is
-/// written as in the variable KOLO_STALL_SHUTDOWN, and precedes it.
+/// One setting by its name in docs/settings.md, such as {"stall_shutdown", "120"}. The value has
+/// the format of the environment variable, here KOLO_STALL_SHUTDOWN, and overrides it.
 typedef struct kolo_setting {
   const char* name;
   const char* value;
@@ -22,16 +22,16 @@ typedef struct kolo_setting {
 /// MPI. `argv` is for MPI and may be null, with `argc` 0. `settings` may be null if `count` is 0.
 /// Settings that are not given are read from the environment.
 ///
-/// KOLO_INVALID_ARGUMENT: a setting is invalid or unknown (on all ranks; the message names the
-/// ranks that have it); there is a session already; MPI's thread support is insufficient; or
-/// neither MPI nor Kolo supports the launcher. KOLO_PEER_LEFT: under kolorun, a rank is lost; you
-/// may then call this function again.
+/// KOLO_INVALID_ARGUMENT: a setting is invalid or unknown on any rank (all ranks get the error,
+/// which names the ranks with that setting); there is a session already; MPI's thread support is
+/// insufficient; or neither MPI nor Kolo supports the launcher. KOLO_PEER_LEFT: under kolorun, a
+/// rank is lost; you may then call this function again.
 KOLO_C_EXPORT kolo_status kolo_init(int argc, char** argv, const kolo_setting* settings,
                                     size_t count);
 
-/// Ends the session: this rank leaves, and its pending operations that other ranks have not
-/// submitted fail with KOLO_SHUT_DOWN. Returns when all ranks have left. No effect without a
-/// session. Handles of the session remain valid and should be freed; operations with them fail.
+/// Ends the session: this rank leaves, and its pending operations that not all ranks have submitted
+/// fail with KOLO_SHUT_DOWN. Returns when all ranks have left. No effect without a session. Handles
+/// of the session remain valid and should be freed; operations with them fail.
 KOLO_C_EXPORT kolo_status kolo_shutdown(void);
 
 /// 1 during a session, else 0.
@@ -51,16 +51,16 @@ KOLO_C_EXPORT kolo_status kolo_cross_size(int* size);
 KOLO_C_EXPORT kolo_status kolo_homogeneous(int* homogeneous);
 
 /// Writes the backend for tensors on CPUs, such as "shm", as a string into `text`, which has room
-/// for `capacity` bytes; a longer string is cut. `*length`, unless null, is set to the length of
-/// the whole string without its zero byte. With `capacity` 0, `text` may be null. All functions
-/// with a `text` and a `capacity` work like this.
+/// for `capacity` bytes; a longer string is truncated, and still ends with a zero byte. `*length`,
+/// unless null, is set to the length of the whole string without its zero byte. With `capacity` 0,
+/// `text` may be null.
 KOLO_C_EXPORT kolo_status kolo_cpu_operations(char* text, size_t capacity, size_t* length);
 
-/// Sets `*stops` to 1 if a rank is to stop, else to 0. Collective over all ranks: call it once per
-/// step, at the same place in the loop. All ranks get the same answer in the same call. A rank is
-/// to stop once it has called `kolo_request_stop` or has received a signal of the setting
-/// `stop_signals`; the first call installs handlers for them. kolo/session.hpp has the details.
-/// Call it from one thread at a time. Fails like `kolo_allreduce`.
+/// Sets `*stops` to 1 once any rank was asked to stop, by `kolo_request_stop` or by a signal of the
+/// setting `stop_signals`, else to 0. Collective over all ranks: call it once per step, at the same
+/// place in the loop. All ranks get the same answer in the same call. The first call installs the
+/// signal handlers. See docs/training.md. Call it from one thread at a time. Fails like
+/// `kolo_allreduce`.
 KOLO_C_EXPORT kolo_status kolo_stop_requested(int* stops);
 
 /// Makes `kolo_stop_requested` answer 1 on all ranks. Not collective; needs no session. Never

@@ -2,17 +2,18 @@
 // The types of Kolo's C interface: status, tensors, and the handles of objects.
 //
 // Rules of the whole interface:
-// - Functions return a `kolo_status`; results go through pointers. kolo/c/error.h has the message
+// - Functions that can fail return a `kolo_status` and write their results through pointers.
+// kolo/c/error.h has the message
 //   and the ranks of an error. If a function fails, its results are not set.
 // - A pointer must not be null unless its function says so; a null pointer gives
 //   KOLO_INVALID_ARGUMENT. Strings are UTF-8 and end with a zero byte. Arguments are copied, except
 //   the memory of tensors, and memory that a function says must stay alive.
 // - Objects are handles: the pointer types that are only declared here. A handle that was freed, or
 //   that is no handle of this type, gives KOLO_INVALID_ARGUMENT. Free each handle once.
-// - Functions are thread-safe unless they say otherwise. An object that is not thread-safe gives
-//   KOLO_INVALID_ARGUMENT to a thread that uses it while another one does.
-// - No exception leaves a function. A callback should not throw or longjmp; an exception of a C++
-//   callback becomes the status of the call that has called it.
+// - Functions are thread-safe unless they say otherwise. Requests are not thread-safe: a call gives
+// KOLO_INVALID_ARGUMENT while another thread is using the same request.
+// - No exception leaves a function. A callback must neither throw nor longjmp, and a thread must
+// not be cancelled inside of a function.
 #ifndef KOLO_C_TYPES_H
 #define KOLO_C_TYPES_H
 
@@ -31,8 +32,9 @@ extern "C" {
 #endif
 
 /// The result of a call: success, or the class of the error. kolo/error.hpp describes the classes
-/// up to KOLO_NOT_INITIALIZED, which have the same names in C++. New values may be added, so treat
-/// an unknown value as KOLO_ERROR.
+/// up to KOLO_NOT_INITIALIZED, which have the same names in C++. Those from KOLO_BACKWARD_FAILED to
+/// KOLO_MEMBERSHIP_CHANGED are reserved for functions that C does not have yet. New values may be
+/// added, so treat an unknown value as KOLO_ERROR.
 typedef enum kolo_status {
   KOLO_OK = 0,
   KOLO_ERROR = 1,             ///< An error of no other class.
@@ -40,8 +42,8 @@ typedef enum kolo_status {
                               ///< this rank unless stated otherwise; nothing was submitted.
   KOLO_DUPLICATE_NAME = 3,    ///< An operation of this name is pending. Nothing was submitted.
   KOLO_MISMATCH = 4,          ///< The ranks disagree. Tensors are unchanged; the session is usable.
-  KOLO_PEER_LEFT = 5,         ///< A rank left or was lost. The last error's ranks list it.
-  KOLO_STALLED = 6,           ///< Ranks were late by more than `stall_shutdown`.
+  KOLO_PEER_LEFT = 5,         ///< A rank left or was lost. `kolo_last_error_ranks` names it.
+  KOLO_STALLED = 6,           ///< Ranks did not submit it within `stall_shutdown`.
   KOLO_SHUT_DOWN = 7,         ///< This rank's session ended, or the process set was removed.
   KOLO_BACKEND_ERROR = 8,    ///< MPI, CUDA, NCCL or the system failed. The session cannot continue.
   KOLO_NOT_INITIALIZED = 9,  ///< There is no session.
@@ -50,8 +52,7 @@ typedef enum kolo_status {
   KOLO_CHECKPOINT_ERROR = 12,     ///< A checkpoint cannot be read or written.
   KOLO_MEMBERSHIP_CHANGED = 13,   ///< Ranks are about to join or leave an elastic job.
   KOLO_OUT_OF_MEMORY = 14,        ///< Memory could not be allocated on this rank.
-  KOLO_CALLBACK_FAILED = 15,      ///< A function of the program returned a value other than 0.
-  KOLO_FOREIGN_EXCEPTION = 16,    ///< An exception that is not Kolo's, such as one of a callback.
+  KOLO_FOREIGN_EXCEPTION = 15,    ///< An exception that is not Kolo's.
   KOLO_STATUS_MAX_ = 0x7fffffff,  ///< Not a value: makes the type as wide as an int.
 } kolo_status;
 
@@ -86,11 +87,11 @@ typedef struct kolo_device {
   int32_t index;
 } kolo_device;
 
-/// Memory that a call reads or writes: row-major, without gaps. A view does not own the memory,
-/// which must stay alive and unused by others until the operation is done. `shape` holds the
-/// lengths of the dimensions, outermost first, and is needed only during the call; with 0
-/// dimensions it may be null: a scalar, with one element. Inputs that a function only reads are
-/// passed as the same type. A vector of `n` floats, with `n` an int64_t:
+/// A tensor: a description of memory of yours, row-major and without gaps. The memory must stay
+/// alive, and nothing else may use it, until the operation is done. `shape` holds the lengths of
+/// the dimensions, outermost first, and is needed only during the call; with 0 dimensions it may be
+/// null: a scalar, with one element. For an input that a function only reads, cast `const` away. A
+/// vector of `n` floats, with `n` an int64_t:
 ///
 ///     kolo_tensor gradients = {values, KOLO_F32, {KOLO_CPU, 0}, 1, &n};
 typedef struct kolo_tensor {
@@ -100,12 +101,6 @@ typedef struct kolo_tensor {
   int32_t dimensions;
   const int64_t* shape;
 } kolo_tensor;
-
-/// A tensor and its name. The name must be the same on all ranks.
-typedef struct kolo_named_tensor {
-  const char* name;
-  kolo_tensor tensor;
-} kolo_named_tensor;
 
 /// The operator that combines the elements of all ranks. kolo/types.hpp describes how each is
 /// computed; in short, averages of integers are truncated toward zero, sums of integers wrap

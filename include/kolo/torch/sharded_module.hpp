@@ -112,40 +112,90 @@ void for_each_tensor(const std::map<Key, T>& values, const F& use) {
 
 namespace detail {
 
+template <typename Impl>
+class UnitImpl : public Impl, public ShardedModule {
+ public:
+  template <typename... Args>
+    requires std::constructible_from<Impl, Args...>
+  explicit UnitImpl(Args&&... args) : Impl(std::forward<Args>(args)...) {}
+};
+
+// Each of these replaces a function of LibTorch's Module, unless `Impl` has a function of this name
+// of its own.
+
+/// `zero_grad` also zeroes or removes the gradients of the shards.
+template <typename Impl>
+class ZeroesShards : public UnitImpl<Impl> {
+ public:
+  using UnitImpl<Impl>::UnitImpl;
+};
+template <typename Impl>
+  requires std::same_as<decltype(&Impl::zero_grad), void (::torch::nn::Module::*)(bool)>
+class ZeroesShards<Impl> : public UnitImpl<Impl> {
+ public:
+  using UnitImpl<Impl>::UnitImpl;
+  void zero_grad(bool set_to_none) override {
+    this->zero_gradients(set_to_none);
+    Impl::zero_grad(set_to_none);
+  }
+  void zero_grad() { static_cast<::torch::nn::Module&>(*this).zero_grad(); }
+};
+
+/// Freed parameters are not saved.
+template <typename Impl>
+class SavesWhole : public ZeroesShards<Impl> {
+ public:
+  using ZeroesShards<Impl>::ZeroesShards;
+};
+template <typename Impl>
+  requires std::same_as<decltype(&Impl::save),
+                        void (::torch::nn::Module::*)(::torch::serialize::OutputArchive&) const>
+class SavesWhole<Impl> : public ZeroesShards<Impl> {
+ public:
+  using ZeroesShards<Impl>::ZeroesShards;
+  void save(::torch::serialize::OutputArchive& archive) const override {
+    this->require_whole("save");
+    Impl::save(archive);
+  }
+};
+
+/// Divided parameters are not loaded.
+template <typename Impl>
+class LoadsUndivided : public SavesWhole<Impl> {
+ public:
+  using SavesWhole<Impl>::SavesWhole;
+};
+template <typename Impl>
+  requires std::same_as<decltype(&Impl::load),
+                        void (::torch::nn::Module::*)(::torch::serialize::InputArchive&)>
+class LoadsUndivided<Impl> : public SavesWhole<Impl> {
+ public:
+  using SavesWhole<Impl>::SavesWhole;
+  void load(::torch::serialize::InputArchive& archive) override {
+    this->require_undivided("load");
+    Impl::load(archive);
+  }
+};
+
 template <typename Impl, typename Forward = decltype(&Impl::forward)>
 class ShardedImpl;
 
 /// An `Impl` whose forward is that of a unit.
 template <typename Impl, typename Owner, typename Result, typename... Arguments>
-class ShardedImpl<Impl, Result (Owner::*)(Arguments...)> : public Impl, public ShardedModule {
+class ShardedImpl<Impl, Result (Owner::*)(Arguments...)> : public LoadsUndivided<Impl> {
  public:
   template <typename... Args>
     requires std::constructible_from<Impl, Args...>
-  explicit ShardedImpl(Args&&... args) : Impl(std::forward<Args>(args)...) { constructed(*this); }
+  explicit ShardedImpl(Args&&... args) : LoadsUndivided<Impl>(std::forward<Args>(args)...) {
+    this->constructed(*this);
+  }
 
   Result forward(Arguments... arguments) {
-    Call call(*this);
+    ShardedModule::Call call(*this);
     Result result = Impl::forward(std::forward<Arguments>(arguments)...);
     for_each_tensor(result, [&](const ::torch::Tensor& tensor) { call.add_result(tensor); });
     call.end();
     return result;
-  }
-
-  /// Also zeroes or removes the gradients of the shards.
-  void zero_grad(bool set_to_none) override {
-    zero_gradients(set_to_none);
-    Impl::zero_grad(set_to_none);
-  }
-  void zero_grad() { static_cast<::torch::nn::Module&>(*this).zero_grad(); }
-  /// As of `Impl`. Once parameters are divided, they can be saved only while they are gathered, and
-  /// no more loaded: FullySharded has functions for that.
-  void save(::torch::serialize::OutputArchive& archive) const override {
-    require_whole("save");
-    Impl::save(archive);
-  }
-  void load(::torch::serialize::InputArchive& archive) override {
-    require_undivided("load");
-    Impl::load(archive);
   }
 };
 

@@ -192,7 +192,8 @@ void ShardedUnit::require_own(const Entry& entry) {
 }
 
 bool ShardedUnit::is_freed() const {
-  return !entries_.empty() && is_freed_parameter(entries_.front().whole);
+  return std::ranges::any_of(entries_,
+                             [&](const Entry& entry) { return !has_memory_of(entry.whole); });
 }
 
 bool ShardedUnit::has_memory_of(const Tensor& tensor) const {

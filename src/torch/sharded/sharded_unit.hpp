@@ -98,7 +98,7 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] std::size_t trained() const { return trained_; }
   [[nodiscard]] bool has_frozen() const { return trained_ != entries_.size(); }
   [[nodiscard]] const ::torch::autograd::Node* node() const { return node_.get(); }
-  /// True if there are parameters, and they have no memory.
+  /// True if there are parameters, and some are not gathered.
   [[nodiscard]] bool is_freed() const;
   /// True for a whole parameter, and for a view of one.
   [[nodiscard]] bool has_memory_of(const ::torch::Tensor& tensor) const;
