@@ -40,6 +40,7 @@ ShardedModule::ShardedModule() noexcept = default;
 ShardedModule::~ShardedModule() = default;
 // A copy of a module has parameters of its own, which nobody has divided.
 ShardedModule::ShardedModule(const ShardedModule& /*other*/) noexcept {}
+// NOLINTNEXTLINE(bugprone-unhandled-self-assignment): it assigns nothing.
 ShardedModule& ShardedModule::operator=(const ShardedModule& /*other*/) noexcept { return *this; }
 
 // Inner units are constructed first, and have divided their parameters.
