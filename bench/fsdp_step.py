@@ -18,6 +18,7 @@ import math
 import os
 import statistics
 import struct
+import sys
 import time
 
 import torch
@@ -164,7 +165,9 @@ def main():
         for name, rounds in results.items():
             times, memory, losses = zip(*rounds)
             print(f"{dist.get_world_size()},{name},{statistics.median(times):.0f},{max(memory):.0f},{losses[-1]:.6f}")
-    dist.destroy_process_group()
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # Gloo's threads would end the process with an error
 
 
 if __name__ == "__main__":
