@@ -42,8 +42,9 @@ enum class Feature : std::uint8_t {
   checkpointed,      // parameters are used in nested `checkpointed`, as deep as each rank likes
   replaced,          // parameters are replaced between steps, with their momentum
   unfrozen,          // all parameters are frozen while the optimizer is made
-  expanded,  // unused parameters may have a gradient of zeros that has one element in memory
-  jit,       // the module is a torch::jit::Module
+  expanded,       // unused parameters may have a gradient of zeros that has one element in memory
+  jit,            // the module is a torch::jit::Module
+  fully_sharded,  // FullySharded, with units of one or two parameters
   // helpers
   metrics,
   schedule,
@@ -84,7 +85,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 64> feature_names{
+inline constexpr std::array<std::string_view, 65> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -114,6 +115,7 @@ inline constexpr std::array<std::string_view, 64> feature_names{
     "unfrozen",
     "expanded",
     "jit",
+    "fully_sharded",
     "metrics",
     "schedule",
     "plateau",

@@ -47,6 +47,7 @@ Options read_options(int argc, char** argv) {
       .add_flag("--kill", options.limits.kill)
       .add("--without",
            [&](const std::string& names) { options.limits.without = features_of(names); })
+      .add("--with", [&](const std::string& names) { options.limits.with = features_of(names); })
       .add("--only", [&](const std::string& names) { options.limits.only = features_of(names); })
       .add("--epochs", options.limits.epochs)
       .add("--steps", options.limits.steps)

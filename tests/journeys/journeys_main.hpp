@@ -5,6 +5,7 @@
 //   --runs N        max number of programs (1, unless --seconds is given)
 //   --seconds S     max time
 //   --without A,B   without these features
+//   --with A,B      with these features in addition
 //   --only A,B      with exactly these features
 //   --epochs N, --steps N   max number of epochs and steps of a program
 //   --patience S    timeout of a program (60)

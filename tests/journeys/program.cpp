@@ -67,7 +67,7 @@ void complete(Program& program) {
   for (const Feature feature :
        {Feature::hook_exception, Feature::no_sync, Feature::every_pass, Feature::set_to_none,
         Feature::module_gradients, Feature::checkpointed, Feature::replaced, Feature::unfrozen,
-        Feature::expanded, Feature::jit})
+        Feature::expanded, Feature::jit, Feature::fully_sharded})
     if (!program.torch) features.remove(feature);
   if (program.torch) features.remove(Feature::token);
   if (features.has(Feature::no_sync) || features.has(Feature::every_pass))
@@ -77,6 +77,13 @@ void complete(Program& program) {
     features.remove(Feature::uneven);
     features.remove(Feature::module_gradients);
   }
+  // Like a sharded optimizer; it wraps no optimizer, and has no hooks and groups.
+  if (features.has(Feature::fully_sharded))
+    for (const Feature feature :
+         {Feature::uneven, Feature::sharded, Feature::module_gradients, Feature::jit,
+          Feature::replaced, Feature::unfrozen, Feature::expanded, Feature::shared_memory,
+          Feature::groups, Feature::communication_hook, Feature::int8, Feature::power_sgd})
+      features.remove(feature);
   // The layers of a jit module stay as they are. The momentum of shards would be lost.
   if (features.has(Feature::jit) || features.has(Feature::sharded))
     features.remove(Feature::replaced);
@@ -191,7 +198,9 @@ Model draw_model(const Program& program, std::uint64_t number) {
   // Ranks with fewer steps may have fewer passes in their last step: not each can be reduced.
   const bool may_differ = model.accumulation == Accumulation::sum && program.has(Feature::uneven);
   const bool every_pass = program.has(Feature::every_pass) && !may_differ;
-  model.passes_per_step = every_pass || program.has(Feature::no_sync) ? 1 : program.passes;
+  const bool is_divided = program.has(Feature::fully_sharded);
+  model.passes_per_step =
+      every_pass || is_divided || program.has(Feature::no_sync) ? 1 : program.passes;
   draw_groups(random, program, model);
   return model;
 }
@@ -239,6 +248,8 @@ LossScaleOptions scale_options(const Program& program) {
 Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits) {
   Program program{.seed = seed, .ranks = ranks, .torch = torch};
   program.features = limits.only ? *limits.only : draw_features(seed, ranks, limits.kill);
+  for (std::size_t i = 0; i < feature_names.size(); ++i)
+    if (limits.with.has(static_cast<Feature>(i))) program.features.add(static_cast<Feature>(i));
   program.features.remove(Feature::killed);
   if (limits.kill) program.features.add(Feature::killed);
   // Without sockets, nothing tells that a process of another host is dead.

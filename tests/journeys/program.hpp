@@ -67,6 +67,7 @@ struct Event {
 /// Limits that make a program smaller.
 struct Limits {
   Features without{};
+  Features with{};  // in addition to those drawn
   std::optional<Features> only{};
   int epochs = 1000;
   int steps = 1000;

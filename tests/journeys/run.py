@@ -38,9 +38,14 @@ NEVER_TOGETHER = {
     ("every_pass", "no_sync"): "each pass is reduced, or only the last",
     ("sharded", "uneven"): "a rank that has joined cannot step its parts",
     ("module_gradients", "sharded"): "an optimizer reduces, or a module",
+    ("fully_sharded", "uneven"): "a rank that has joined cannot step its shards",
     ("communication_hook", "int8"): "an optimizer has one hook",
     ("communication_hook", "power_sgd"): "an optimizer has one hook",
     ("int8", "power_sgd"): "an optimizer has one hook",
+} | {
+    tuple(sorted(("fully_sharded", other))): "FullySharded wraps no optimizer and has no groups and hooks"
+    for other in ("sharded", "module_gradients", "jit", "replaced", "unfrozen", "expanded", "shared_memory",
+                  "groups", "communication_hook", "int8", "power_sgd", "token")
 } | {
     tuple(sorted((torch, own))): "one is of LibTorch, the other of programs without it"
     for torch in ("checkpointed", "every_pass", "hook_exception", "module_gradients", "no_sync",
@@ -329,6 +334,7 @@ def main():
     parser.add_argument("--shrink-seconds", type=float, default=120, help="for each kind of failure")
     parser.add_argument("--without", help="features, separated by commas")
     parser.add_argument("--only", help="features, separated by commas")
+    parser.add_argument("--with", dest="added", help="features that every program has")
     parser.add_argument("--first-failure", action="store_true", help="stop there")
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--kolorun", help="start programs by this kolorun, without MPI")
@@ -344,6 +350,8 @@ def main():
         args.more += ["--without", args.without]
     if args.only:
         args.more += ["--only", args.only]
+    if args.added:
+        args.more += ["--with", args.added]
     campaign = Campaign(args)
     try:
         campaign.run()

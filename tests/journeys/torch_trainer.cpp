@@ -29,18 +29,6 @@ using Sgd = ::torch::optim::SGD;
 using SgdState = ::torch::optim::SGDParamState;
 using ::torch::Tensor;
 
-auto key_of(const Tensor& parameter) {
-#if TORCH_VERSION_MAJOR >= 2
-  return static_cast<void*>(parameter.unsafeGetTensorImpl());
-#else
-  return c10::guts::to_string(parameter.unsafeGetTensorImpl());
-#endif
-}
-
-std::span<float> elements_of(const Tensor& tensor) {
-  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
 void assign(const std::vector<float>& values, const Tensor& tensor) {
   std::ranges::copy(values, elements_of(tensor).begin());
 }
@@ -95,7 +83,7 @@ class TorchTrainer : public Trainer {
       const Tensor whole = ::torch::zeros_like(parameters_[i].detach());
       assign(state[i].velocities, whole);
       momentum->momentum_buffer(part_of(i, whole).clone());
-      optimizer().state()[key_of(stepped(i))] = std::move(momentum);
+      optimizer().state()[optimizer_key(stepped(i))] = std::move(momentum);
     }
   }
 
@@ -108,7 +96,7 @@ class TorchTrainer : public Trainer {
       saved.values.assign(values.begin(), values.end());
       saved.velocities.assign(values.size(), 0.0F);
       const auto& states = optimizer().state();
-      const auto found = states.find(key_of(stepped(i)));
+      const auto found = states.find(optimizer_key(stepped(i)));
       if (found == states.end() || arguments_.model.momentum == 0.0) continue;
       const Tensor& buffer = static_cast<const SgdState&>(*found->second).momentum_buffer();
       if (!buffer.defined()) continue;
@@ -242,7 +230,7 @@ class TorchTrainer : public Trainer {
   }
 
   bool throw_in_hook(const Event& event) override {
-    const std::vector<int> throwers = throwers_of(event);
+    const std::vector<int> throwers = throwers_of(arguments_, event);
     const bool alone = static_cast<int>(throwers.size()) < arguments_.program.ranks;
     const bool throws = std::ranges::find(throwers, arguments_.rank) != throwers.end();
     Tensor loss = ::torch::zeros({});
@@ -304,10 +292,10 @@ class TorchTrainer : public Trainer {
     model_.replace();
     auto& states = optimizer().state();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (const auto found = states.find(key_of(parameters_[i])); found != states.end()) {
+      if (const auto found = states.find(optimizer_key(parameters_[i])); found != states.end()) {
         auto momentum = std::move(found->second);
         states.erase(found);
-        states[key_of(model_.parameters()[i])] = std::move(momentum);
+        states[optimizer_key(model_.parameters()[i])] = std::move(momentum);
       }
       parameters_[i] = model_.parameters()[i];
       optimizer().param_groups().front().params()[i] = parameters_[i];
@@ -364,21 +352,6 @@ class TorchTrainer : public Trainer {
            0;
   }
 
-  // All ranks; or if the pass is one that reduces, so that the others learn of it, sometimes the
-  // odd rank or every other rank, as far as they are in this rank's set.
-  [[nodiscard]] std::vector<int> throwers_of(const Event& event) const {
-    std::vector<int> throwers;
-    const bool is_some = event.variant % 2 == 0 && arguments_.model.passes_per_step == 1 &&
-                         std::ranges::count(arguments_.model.frozen, false) > 1;
-    for (int rank = 0; rank < arguments_.program.ranks; ++rank) {
-      const bool is_odd = event.variant % 16 < 8 ? rank == event.odd : (rank - event.odd) % 2 == 0;
-      const bool is_partner = rank == arguments_.rank || (arguments_.set.contains(rank) &&
-                                                          arguments_.set.contains(arguments_.rank));
-      if (!is_some || (is_odd && is_partner)) throwers.push_back(rank);
-    }
-    return throwers;
-  }
-
   TrainerArguments arguments_;
   Gradients gradients_;
   TorchModel model_;
@@ -394,13 +367,33 @@ class TorchTrainer : public Trainer {
 
 }  // namespace
 
+GradScaler* grad_scaler_of(Scaler* scaler) {
+  return scaler == nullptr ? nullptr : &static_cast<TorchScaler*>(scaler)->scaler;
+}
+
+std::vector<int> throwers_of(const TrainerArguments& arguments, const Event& event) {
+  std::vector<int> throwers;
+  const bool is_some = event.variant % 2 == 0 && arguments.model.passes_per_step == 1 &&
+                       std::ranges::count(arguments.model.frozen, false) > 1;
+  for (int rank = 0; rank < arguments.program.ranks; ++rank) {
+    const bool is_odd = event.variant % 16 < 8 ? rank == event.odd : (rank - event.odd) % 2 == 0;
+    const bool is_partner = rank == arguments.rank || (arguments.set.contains(rank) &&
+                                                       arguments.set.contains(arguments.rank));
+    if (!is_some || (is_odd && is_partner)) throwers.push_back(rank);
+  }
+  return throwers;
+}
+
 Maker torch_maker() {
-  return {.trainer = [](const TrainerArguments& arguments) -> std::unique_ptr<Trainer> {
-            return std::make_unique<TorchTrainer>(arguments);
-          },
-          .scaler = [](const Program& program) -> std::shared_ptr<Scaler> {
-            return std::make_shared<TorchScaler>(program);
-          }};
+  return {
+      .trainer = [](const TrainerArguments& arguments) -> std::unique_ptr<Trainer> {
+        if (arguments.program.has(Feature::fully_sharded) && arguments.set.contains(arguments.rank))
+          return make_fully_sharding(arguments);
+        return std::make_unique<TorchTrainer>(arguments);
+      },
+      .scaler = [](const Program& program) -> std::shared_ptr<Scaler> {
+        return std::make_shared<TorchScaler>(program);
+      }};
 }
 
 }  // namespace kolo::internal::journeys

@@ -357,6 +357,17 @@ def fully_sharded(data):
                     ["---"] + ["---:"] * len(places))
 
 
+def fsdp(data):
+    def name(kind):
+        kind, *rest = kind.removeprefix("Kolo ").split(" with ")
+        return f"`{kind}` with `{rest[0]}`" if rest else kind if "FSDP" in kind else f"`{kind}`"
+
+    ranks = list(by(data["fsdp"], "ranks"))
+    return markdown(["training", *(f"np={count}" for (count,) in ranks)],
+                    [[name(kind), *(f"{row['ratio']}; {row['resident_mb']} MB; {row['loss']}" for row in own)]
+                     for (kind,), own in by(data["fsdp"], "kind").items()], ["---"] + ["---:"] * len(ranks))
+
+
 def checkpoint_pause(data):
     return markdown(["ranks", "`save`", "`save_async`", "ratio", "rank 0's file", "memory that it adds on rank 0"],
                     [[row["ranks"], f"{row['save_ms']} ms", f"{row['save_async_ms']} ms", row["ratio"],
@@ -441,4 +452,4 @@ TABLES = {table.__name__: table for table in (
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
-    fusion_threshold, rows_between_hosts, sharded, fully_sharded, checkpoint_pause, uneven)}
+    fusion_threshold, rows_between_hosts, sharded, fully_sharded, fsdp, checkpoint_pause, uneven)}
