@@ -105,7 +105,7 @@ TEST_P(Data, NoNicCarriesMoreThanItMust) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Hosts, Data, testing::Values(2, 3, 4, 6, 7, 12, 16));
+INSTANTIATE_TEST_SUITE_P(Hosts, Data, testing::Values(2, 3, 4, 6, 7, 11, 12, 13, 16, 22));
 
 TEST(DataScale, LeadersCostWhatAllRanksCost) {
   for (const int hosts : {4, 6}) {
@@ -132,6 +132,34 @@ TEST(DataScale, LongTensorsTakeTheTimeOfTheirBytesAndShortOnesThatOfFewMessages)
     const DataCost cost = cost_of_allreduce({.hosts = hosts, .bytes = 4}, model);
     EXPECT_LE(cost.time, 1.5 * 2 * steps * one_message);
     EXPECT_GE(cost.time, steps * one_message);
+  }
+}
+
+/// Jobs lose hosts at random, so no number of hosts may be much slower than its neighbors.
+TEST(DataScale, NoNumberOfHostsIsMuchSlowerThanTheNextPowerOfTwo) {
+  const NetworkModel model;
+  for (const std::int64_t bytes : {std::int64_t{4}, std::int64_t{128} << 10})
+    for (const int next : {16, 32, 64, 128}) {
+      const Time limit = cost_of_allreduce({.hosts = next, .bytes = bytes}, model).time * 3 / 2;
+      for (int hosts = next / 2 + 1; hosts < next; ++hosts)
+        EXPECT_LE(cost_of_allreduce({.hosts = hosts, .bytes = bytes}, model).time, limit)
+            << hosts << " hosts, " << bytes << " bytes";
+    }
+}
+
+/// The second host of a pair in a group of 11 goes on to a group of 13.
+TEST(DataScale, GroupsOfGroupsThatAreCombinedInPairsGiveTheSameBits) {
+  DataCluster cluster(std::vector<int>(11 * 13, 1), NetworkModel());
+  std::vector<float> longest;
+  for (const std::int64_t elements : {5000, 1}) {
+    for (const InterNodeAlgorithm algorithm : all_algorithms) {
+      cluster.use(algorithm);
+      const std::vector<std::vector<float>> tensors = allreduce(cluster, elements);
+      if (longest.empty()) longest = tensors.front();
+      for (const std::vector<float>& tensor : tensors)
+        ASSERT_EQ(std::memcmp(tensor.data(), longest.data(), tensor.size() * sizeof(float)), 0)
+            << static_cast<int>(algorithm) << ", " << elements << " elements";
+    }
   }
 }
 

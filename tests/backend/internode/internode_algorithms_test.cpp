@@ -71,6 +71,18 @@ TEST(HostOrder, GroupsAreOfNeighborsAndAnInputCanBeKept) {
   for (int kept = -1; kept < 8; ++kept) EXPECT_EQ(formula(8, kept), "(((ab)(cd))((ef)(gh)))");
 }
 
+TEST(HostOrder, LargeGroupsAreCombinedInPairs) {
+  EXPECT_EQ(pairs_of(11), 3);
+  EXPECT_EQ(pairs_of(8), 4);
+  EXPECT_EQ(pairs_of(127), 63);
+  EXPECT_EQ(formula(7, -1), "(abcdefg)");
+  for (int kept = -1; kept < 11; ++kept)
+    EXPECT_EQ(formula(11, kept), "((((ab)(cd))((ef)g))((hi)(jk)))");
+  for (int kept = -1; kept < 13; ++kept)
+    EXPECT_EQ(formula(13, kept), "((((ab)(cd))((ef)(gh)))(((ij)k)(lm)))");
+  EXPECT_EQ(formula(22, -1), "(((((ab)(cd))((ef)(gh)))(((ij)(kl))(mn)))(((op)(qr))((st)(uv))))");
+}
+
 /// Steps that each combine the results of a group lead to the same sum on all owners.
 TEST(HostOrder, StepsCombineTheSameGroups) {
   for (const int hosts : {2, 3, 4, 6, 8, 12, 18}) {
