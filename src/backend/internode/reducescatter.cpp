@@ -24,15 +24,17 @@ namespace {
 /// The network accesses only memory of the exchange.
 class Reducescatter : public shm::Pipeline {
  public:
-  Reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
-                shm::LocalRanks local_ranks)
+  Reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given,
+                std::shared_ptr<const Counterparts> counterparts, shm::LocalRanks local_ranks)
       : Pipeline(arena, std::move(given), std::move(local_ranks)),
         exchange_(endpoint, batch().order()),
-        counterparts_(batch().ranks, placement, endpoint.rank),
+        kept_counterparts_(std::move(counterparts)),
         own_(index_of(endpoint.rank, batch())),
         is_target_(batch().ranks.size()),
         windows_(batch(), arena.slot_bytes()) {
-    name_ranks(placement.hosts[static_cast<std::size_t>(counterparts_.own_host())]);
+    std::vector<int> local;
+    for (const int peer : counterparts_.local_peers()) local.push_back(rank_of(peer));
+    name_ranks(std::move(local));
     // Ranks on other hosts come first: their results have to travel.
     targets_ = counterparts_.cared_for(index());
     targets_.push_back(own_);
@@ -194,7 +196,8 @@ class Reducescatter : public shm::Pipeline {
   }
 
   mpi::Exchange exchange_;
-  Counterparts counterparts_;
+  const std::shared_ptr<const Counterparts> kept_counterparts_;
+  const Counterparts& counterparts_ = *kept_counterparts_;
   int own_;                     // this rank's index in the batch
   std::vector<int> targets_{};  // the ranks in this rank's care, itself included
   std::vector<bool> is_target_;
@@ -206,9 +209,10 @@ class Reducescatter : public shm::Pipeline {
 }  // namespace
 
 std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint,
-                                              Batch batch, const Placement& placement,
+                                              Batch batch,
+                                              std::shared_ptr<const Counterparts> counterparts,
                                               shm::LocalRanks local_ranks) {
-  return std::make_unique<Reducescatter>(arena, endpoint, std::move(batch), placement,
+  return std::make_unique<Reducescatter>(arena, endpoint, std::move(batch), std::move(counterparts),
                                          std::move(local_ranks));
 }
 
