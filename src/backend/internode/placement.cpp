@@ -29,7 +29,9 @@ Placement Placement::of(std::span<const int> ranks, std::span<const int> node_of
 
 /// The ranks of the batch are ascending, as are those of a host.
 Counterparts::Counterparts(std::span<const int> ranks, const Placement& placement, int own_rank)
-    : hosts_(placement.hosts.size()), own_host_(placement.host_of(own_rank)) {
+    : hosts_(placement.hosts.size()),
+      own_host_(placement.host_of(own_rank)),
+      even_(placement.host_sizes.first == placement.host_sizes.second) {
   for (std::size_t index = 0; index < ranks.size(); ++index) {
     auto& host = hosts_[static_cast<std::size_t>(placement.host_of(ranks[index]))];
     if (ranks[index] == own_rank) own_place_ = static_cast<int>(host.size());

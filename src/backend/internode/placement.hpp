@@ -40,6 +40,8 @@ class Counterparts {
 
   [[nodiscard]] int hosts() const { return static_cast<int>(hosts_.size()); }
   [[nodiscard]] int own_host() const { return own_host_; }
+  /// True if all hosts have equally many of the ranks.
+  [[nodiscard]] bool are_even() const { return even_; }
   /// The ranks of this rank's host.
   [[nodiscard]] std::span<const int> local_peers() const { return on(own_host_); }
   /// The rank of `host` that takes care of this rank.
@@ -59,6 +61,7 @@ class Counterparts {
   std::vector<std::vector<int>> hosts_{};
   int own_host_;
   int own_place_ = 0;
+  bool even_;
 };
 
 /// Keeps placements and counterparts for lists of ranks. Jobs reduce over few lists, batch after
