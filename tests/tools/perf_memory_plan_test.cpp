@@ -62,6 +62,8 @@ TEST_F(MemoryPlanTest, FollowsTheFormulas) {
   EXPECT_EQ(small.state, 4 * 8000);
   EXPECT_EQ(small.gradients, (2 + 1) * 8000);
   EXPECT_EQ(plan_memory(model, 1, DType::f64, OptimizerKind::momentum).replicated, 24 * 8000);
+  // One rank gathers nothing.
+  EXPECT_EQ(plan_memory(model, 1, DType::f64, OptimizerKind::momentum).full, 24 * 8000);
 }
 
 TEST_F(MemoryPlanTest, TakesNumbersOfParameters) {

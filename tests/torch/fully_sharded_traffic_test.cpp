@@ -67,10 +67,12 @@ TEST_F(FullyShardedTraffic, GathersAllUnitsTwiceButTheRootAndTheLast) {
   const FullySharded::Counters counters = training.counters();
   training.step(3);
   const Statistics after = statistics();
+  const int exchanges = size() > 1 ? 3 : 0;  // one rank has nothing to gather or reduce
   EXPECT_EQ(bytes_in(after, "allgather") - bytes_in(before, "allgather"),
-            3 * (2 * shards.all - shards.root - shards.last));
-  EXPECT_EQ(bytes_in(after, "reducescatter") - bytes_in(before, "reducescatter"), 3 * whole);
-  EXPECT_EQ(training.counters().gathers - counters.gathers, 3 * (2 * 5 - 2));
+            exchanges * (2 * shards.all - shards.root - shards.last));
+  EXPECT_EQ(bytes_in(after, "reducescatter") - bytes_in(before, "reducescatter"),
+            exchanges * whole);
+  EXPECT_EQ(training.counters().gathers - counters.gathers, exchanges * (2 * 5 - 2));
   EXPECT_EQ(training.counters().reductions - counters.reductions, 3 * 5);
 }
 
@@ -79,7 +81,8 @@ TEST_F(FullyShardedTraffic, GathersOnceIfUnitsStay) {
   training.step(1);
   const std::int64_t before = bytes_in(statistics(), "allgather");
   training.step(3);
-  EXPECT_EQ(bytes_in(statistics(), "allgather") - before, 3 * training.shards().all);
+  EXPECT_EQ(bytes_in(statistics(), "allgather") - before,
+            size() > 1 ? 3 * training.shards().all : 0);
 }
 
 TEST_F(FullyShardedTraffic, ComesFromPlansAfterTenSteps) {

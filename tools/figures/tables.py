@@ -260,10 +260,10 @@ def synthetic_benchmark(data):
                      for row in data["synthetic_benchmark"]])
 
 
-def recording_cost(data):
-    return markdown(["workload", "without", "flight record off", "on (the default)", "with a timeline of both ranks"],
-                    [[f"`{row['workload']}`", row["without"], row["off"], row["on"], row["timeline"]]
-                     for row in data["recording_cost"]])
+def recording(data):
+    return markdown(["ranks", "rounds", "ms without", "ms with", "longer by", "95 % interval"],
+                    [[row["ranks"], row["rounds"], f"{float(row['without_ms']):.0f}", f"{float(row['with_ms']):.0f}",
+                      f"{row['longer']} %", f"{row['from']} to {row['to']} %"] for row in data["recording"]])
 
 
 def recording_step(data):
@@ -438,7 +438,7 @@ def campaigns(data):
 
 TABLES = {table.__name__: table for table in (
     campaigns, one_host, cores, idle, start_up, gpu_card, frame_tags, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
-    elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
+    elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
     fusion_threshold, rows_between_hosts, sharded, fully_sharded, checkpoint_pause, uneven)}

@@ -34,11 +34,12 @@ MemoryPlan plan_memory(const ModelSize& model, int ranks, kolo::DType dtype,
   const std::int64_t unit = model.largest * size_of(dtype);
   const std::int64_t root = model.root * size_of(dtype);
   const auto share = [ranks](std::int64_t bytes) { return (bytes + ranks - 1) / ranks; };
+  const std::int64_t units = ranks == 1 ? 0 : 4 * unit + share(2 * unit) + 2 * root;
   return {.ranks = ranks,
           .replicated = 2 * parameters + state,
           .state = 2 * parameters + share(state),
           .gradients = parameters + share(parameters + state),
-          .full = share(2 * parameters + state) + 4 * unit + share(2 * unit) + 2 * root};
+          .full = share(2 * parameters + state) + units};
 }
 
 std::string describe_memory(const ModelSize& model, const std::vector<int>& ranks,

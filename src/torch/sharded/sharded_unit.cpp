@@ -41,60 +41,7 @@ ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, ShardPosition positi
 ShardedUnit::~ShardedUnit() = default;
 
 void ShardedUnit::add(Parameter parameter) {
-  entries_.push_back(divide(std::move(parameter)));
-  hide(entries_.back());
-}
-
-ShardedUnit::Entry ShardedUnit::divide(Parameter&& parameter) const {
-  const at::NoGradGuard no_grad;
-  const Tensor& whole = parameter.tensor;
-  const std::string& name = parameter.name;
-  if (is_freed_parameter(whole))
-    throw InvalidArgument(
-        "FullySharded: '" + name +
-            "' is shared with another unit, and ConstructSharded has divided it there: construct "
-            "the model without it",
-        name);
-  require_supported(whole, name);
-  if (!whole.is_floating_point())
-    throw InvalidArgument("FullySharded: '" + name + "' is " + internal::describe(whole) +
-                              ", but only floating-point parameters can be sharded; make it a "
-                              "buffer",
-                          name);
-  if (!whole.is_non_overlapping_and_dense())
-    throw InvalidArgument("FullySharded: '" + name + "': " + internal::describe(whole) +
-                              " is not dense in memory; make it contiguous",
-                          name);
-  if (!whole.is_leaf())
-    throw InvalidArgument("FullySharded: '" + name +
-                              "' is no leaf of the autograd graph: another "
-                              "FullySharded has it, or an operation has computed it",
-                          name);
-  Entry entry{.name = name,
-              .whole = whole,
-              .shard = elements_in_memory(whole)
-                           .narrow(0, position_.begin(whole.numel()), position_.size(whole.numel()))
-                           .clone(),
-              .sizes = whole.sizes().vec(),
-              .strides = whole.strides().vec(),
-              .elements = whole.numel(),
-              .trains = whole.requires_grad()};
-  entry.shard.set_requires_grad(entry.trains);
-  entry.freed = make_freed_element(whole.options());
-  return entry;
-}
-
-void ShardedUnit::hide(Entry& entry) noexcept {
-  c10::TensorImpl& tensor = *entry.whole.unsafeGetTensorImpl();
-  tensor.set_storage_keep_dtype(entry.freed.storage());
-  tensor.set_sizes_and_strides(entry.sizes, std::vector<std::int64_t>(entry.sizes.size()), 0);
-}
-
-void ShardedUnit::show(Entry& entry) {
-  c10::TensorImpl& tensor = *entry.whole.unsafeGetTensorImpl();
-  tensor.set_storage_keep_dtype(storage_);
-  tensor.set_sizes_and_strides(entry.sizes, entry.strides,
-                               entry.offset / static_cast<std::int64_t>(tensor.itemsize()));
+  entries_.emplace_back(std::move(parameter.name), parameter.tensor, position_);
 }
 
 void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t index,
@@ -110,18 +57,18 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
   const c10::DeviceGuard guard(device);
   storage_ = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetAllocator(device.type()),
                           /*resizable=*/false);
-  for (Entry& entry : entries_) {
+  for (ShardedParameter& entry : entries_) {
     const Tensor& whole = entry.whole;
     if (whole.device() != device)
       throw InvalidArgument("FullySharded: '" + entry.name + "' is on " + whole.device().str() +
                                 ", but '" + entries_.front().name + "' is on " + device.str(),
                             entry.name);
-    require_own(entry);
+    entry.require_own();
     entry.freed =
         make_freed_element(whole.options().dtype(compute.value_or(entry.shard.scalar_type())));
     // A tensor of another dtype takes the place of the old one behind the module's tensor.
     whole.set_data(entry.freed.detach());
-    hide(entry);
+    entry.hide();
     if (entry.trains) {
       const auto number = node_->add_input_metadata(whole);
       autograd::impl::set_gradient_edge(whole, autograd::Edge(node_, number));
@@ -132,18 +79,46 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
     const std::size_t size = static_cast<std::size_t>(entry.elements * whole.element_size());
     bytes_ += (size + alignment - 1) / alignment * alignment;
   }
+  place_shards();
+}
+
+// A shard that is whole moves to its place in memory that the whole parameters can share, unless
+// they have another dtype.
+void ShardedUnit::place_shards() {
+  home_.reset();
+  if (position_.ranks > 1 || bytes_ == 0) return;
+  for (const ShardedParameter& entry : entries_)
+    if (entry.whole.scalar_type() != entry.shard.scalar_type()) return;
+  home_ = at::empty({static_cast<std::int64_t>(bytes_)},
+                    entries_.front().shard.options().requires_grad(false).dtype(at::kByte));
+  for (ShardedParameter& entry : entries_) {
+    const auto size = static_cast<std::int64_t>(entry.shard.nbytes());
+    const Tensor place = home_.narrow(0, entry.offset, size).view(entry.shard.scalar_type());
+    place.copy_(entry.shard);
+    entry.shard.set_data(place);
+  }
+}
+
+// A program may have given a shard other memory.
+bool ShardedUnit::is_undivided() const {
+  if (!home_.defined()) return false;
+  const auto* const home = static_cast<const char*>(home_.data_ptr());
+  return std::ranges::all_of(entries_, [&](const ShardedParameter& entry) {
+    return entry.shard.data_ptr() == home + entry.offset || entry.elements == 0;
+  });
 }
 
 // The shards keep their identity, so that optimizers of them stay valid.
 void ShardedUnit::divide_anew(ShardPosition position) {
   const at::NoGradGuard no_grad;
   position_ = position;
-  for (Entry& entry : entries_) {
+  for (ShardedParameter& entry : entries_) {
     entry.shard.mutable_grad().reset();
     entry.shard.set_data(at::full({position.size(entry.elements)},
                                   std::numeric_limits<double>::quiet_NaN(),
                                   entry.shard.options().requires_grad(false)));
   }
+  place_shards();
 }
 
 Tensor ShardedUnit::shaped(std::size_t i, const Tensor& elements) const {
@@ -158,7 +133,7 @@ bool ShardedUnit::is_row_major(std::size_t i) const {
 }
 
 ParameterShard ShardedUnit::description(std::size_t i) const {
-  const Entry& entry = entries_[i];
+  const ShardedParameter& entry = entries_[i];
   return {.whole = at::empty_strided(
               entry.sizes, entry.strides,
               entry.shard.options().requires_grad(false).device(c10::DeviceType::Meta)),
@@ -176,24 +151,9 @@ std::string ShardedUnit::describe(std::size_t i) const {
 
 // ---- Memory
 
-void ShardedUnit::require_own(const Entry& entry) {
-  if (!entry.whole.is_alias_of(entry.freed))
-    throw InvalidArgument("FullySharded: '" + entry.name +
-                              "' was given other memory, as by to() or set_data(). Convert, move "
-                              "and load a model before it is sharded, or use load_full_state()",
-                          entry.name);
-  if (!is_untouched(entry.freed))
-    throw InvalidArgument(
-        "FullySharded: '" + entry.name +
-            "' was written to while it had no memory, so that the write is lost. "
-            "Initialize a parameter in the constructor of its own unit, or before "
-            "the model is sharded, or use load_full_state()",
-        entry.name);
-}
-
 bool ShardedUnit::is_freed() const {
-  return std::ranges::any_of(entries_,
-                             [&](const Entry& entry) { return !has_memory_of(entry.whole); });
+  return std::ranges::any_of(
+      entries_, [&](const ShardedParameter& entry) { return !has_memory_of(entry.whole); });
 }
 
 bool ShardedUnit::has_memory_of(const Tensor& tensor) const {
@@ -204,15 +164,22 @@ bool ShardedUnit::has_memory_of(const Tensor& tensor) const {
 // LibTorch's allocators of GPU memory allocate on the current GPU.
 void ShardedUnit::allocate() {
   const c10::DeviceGuard guard(storage_.device());
-  for (const Entry& entry : entries_) require_own(entry);
+  for (const ShardedParameter& entry : entries_) entry.require_own();
   c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
-  storage.set_data_ptr_noswap(c10::GetAllocator(storage.device_type())->allocate(bytes_));
+  storage.set_data_ptr_noswap(memory());
   storage.set_nbytes(bytes_);
-  for (Entry& entry : entries_) show(entry);
+  for (ShardedParameter& entry : entries_) entry.show(storage_);
+}
+
+// The memory of shards lives as long as a tensor that shares it.
+c10::DataPtr ShardedUnit::memory() const {
+  if (!is_undivided()) return c10::GetAllocator(storage_.device_type())->allocate(bytes_);
+  return {home_.data_ptr(), new Tensor(home_),
+          [](void* home) { delete static_cast<Tensor*>(home); }, home_.device()};
 }
 
 void ShardedUnit::free() noexcept {
-  for (Entry& entry : entries_) hide(entry);
+  for (ShardedParameter& entry : entries_) entry.hide();
   c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
   storage.set_nbytes(0);
@@ -222,7 +189,7 @@ std::vector<ConstTensorView> ShardedUnit::shards() {
   const at::NoGradGuard no_grad;
   std::vector<ConstTensorView> views;
   wire_.clear();
-  for (const Entry& entry : entries_) {
+  for (const ShardedParameter& entry : entries_) {
     wire_.push_back(entry.shard.detach().to(entry.whole.scalar_type()));
     views.emplace_back(view_of(wire_.back()));
   }
@@ -231,19 +198,19 @@ std::vector<ConstTensorView> ShardedUnit::shards() {
 
 std::vector<void*> ShardedUnit::places() {
   std::vector<void*> places;
-  for (const Entry& entry : entries_) places.push_back(entry.whole.data_ptr());
+  for (const ShardedParameter& entry : entries_) places.push_back(entry.whole.data_ptr());
   return places;
 }
 
 std::vector<std::int64_t> ShardedUnit::elements() const {
   std::vector<std::int64_t> elements;
-  for (const Entry& entry : entries_) elements.push_back(entry.elements);
+  for (const ShardedParameter& entry : entries_) elements.push_back(entry.elements);
   return elements;
 }
 
 std::int64_t ShardedUnit::version() const {
   std::int64_t sum = 0;
-  for (const Entry& entry : entries_) sum += entry.shard._version();
+  for (const ShardedParameter& entry : entries_) sum += entry.shard._version();
   return sum;
 }
 
@@ -252,7 +219,7 @@ std::int64_t ShardedUnit::version() const {
 std::size_t ShardedUnit::stamp() const {
   constexpr std::int64_t samples = 8;
   std::size_t stamp = c10::get_hash(version());
-  for (const Entry& entry : entries_) {
+  for (const ShardedParameter& entry : entries_) {
     if (!entry.shard.is_cpu()) continue;
     const auto* const bytes = static_cast<const char*>(entry.shard.data_ptr());
     const auto size = static_cast<std::size_t>(entry.shard.element_size());
@@ -271,10 +238,12 @@ class ShardedUnit::Gradients final : public UnitGradients {
  public:
   explicit Gradients(ShardedUnit& unit) : unit_(unit.shared_from_this()) {
     const at::NoGradGuard no_grad;
-    for (Entry& entry : unit.entries_) {
+    for (ShardedParameter& entry : unit.entries_) {
       if (!entry.trains) continue;
-      whole_.push_back(elements_of(entry));
-      shards_.push_back(at::empty({entry.shard.numel()}, whole_.back().options()));
+      whole_.push_back(entry.take_gradient());
+      shards_.push_back(unit.position_.ranks == 1
+                            ? whole_.back()
+                            : at::empty({entry.shard.numel()}, whole_.back().options()));
     }
   }
 
@@ -289,11 +258,13 @@ class ShardedUnit::Gradients final : public UnitGradients {
     return views;
   }
 
+  [[nodiscard]] bool is_undivided() const override { return unit_->position_.ranks == 1; }
+
   void accumulate() override {
     const at::NoGradGuard no_grad;
     whole_.clear();
     auto next = shards_.begin();
-    for (Entry& entry : unit_->entries_) {
+    for (ShardedParameter& entry : unit_->entries_) {
       if (!entry.trains) continue;
       Tensor& sum = entry.shard.mutable_grad();
       if (sum.defined()) {
@@ -308,20 +279,6 @@ class ShardedUnit::Gradients final : public UnitGradients {
   }
 
  private:
-  // The elements of the entry's gradient in the order of the parameter's memory.
-  static Tensor elements_of(Entry& entry) {
-    const auto options = entry.shard.options().requires_grad(false);
-    Tensor gradient = std::exchange(entry.gradient, Tensor());
-    if (!gradient.defined()) return at::zeros({entry.elements}, options);
-    if (gradient.scalar_type() != entry.shard.scalar_type() ||
-        gradient.strides() != at::IntArrayRef(entry.strides)) {
-      const Tensor ordered = at::empty_strided(entry.sizes, entry.strides, options);
-      ordered.copy_(gradient);
-      gradient = ordered;
-    }
-    return elements_in_memory(gradient);
-  }
-
   std::shared_ptr<ShardedUnit> unit_;
   std::vector<Tensor> whole_{};
   std::vector<Tensor> shards_{};
@@ -331,22 +288,16 @@ void ShardedUnit::add_gradients(std::vector<Tensor>&& gradients) {
   const at::NoGradGuard no_grad;
   gradients.resize(trained_);
   auto next = gradients.begin();
-  for (Entry& entry : entries_) {
+  for (ShardedParameter& entry : entries_) {
     if (!entry.trains) continue;
-    Tensor gradient = std::move(*next++);
-    if (!gradient.defined()) continue;
-    entry.is_used = true;
-    gradient = gradient.detach();
-    if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
-    entry.gradient = entry.gradient.defined()
-                         ? entry.gradient.to(entry.shard.scalar_type()) + gradient
-                         : gradient;
+    if (Tensor gradient = std::move(*next++); gradient.defined())
+      entry.add_gradient(std::move(gradient));
   }
 }
 
 void ShardedUnit::zero_gradients(bool set_to_none) {
   const at::NoGradGuard no_grad;
-  for (Entry& entry : entries_) {
+  for (ShardedParameter& entry : entries_) {
     entry.gradient.reset();
     entry.is_used = false;
     Tensor& gradient = entry.shard.mutable_grad();
@@ -364,14 +315,14 @@ std::unique_ptr<UnitGradients> ShardedUnit::take_gradients() {
 
 std::vector<std::int32_t> ShardedUnit::take_used() {
   std::vector<std::int32_t> used;
-  for (Entry& entry : entries_)
+  for (ShardedParameter& entry : entries_)
     if (entry.trains) used.push_back(std::exchange(entry.is_used, false) ? 1 : 0);
   return used;
 }
 
 void ShardedUnit::end_pass(const std::vector<std::int32_t>& used) {
   auto next = used.begin();
-  for (Entry& entry : entries_) {
+  for (ShardedParameter& entry : entries_) {
     if (!entry.trains) continue;
     const bool is_used = *next++ != 0;
     if (std::exchange(entry.has_new_gradient, false) && !is_used)
@@ -380,7 +331,7 @@ void ShardedUnit::end_pass(const std::vector<std::int32_t>& used) {
 }
 
 void ShardedUnit::fail_pass() noexcept {
-  for (Entry& entry : entries_) {
+  for (ShardedParameter& entry : entries_) {
     entry.gradient.reset();
     entry.is_used = false;
     if (std::exchange(entry.has_new_gradient, false)) entry.shard.mutable_grad().reset();

@@ -16,6 +16,7 @@
 
 #include "kolo/torch/fully_sharded.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
+#include "torch/sharded/sharded_parameter.hpp"
 #include "training/optimizer/shard_gather.hpp"
 #include "training/sharded/unit_memory.hpp"
 
@@ -42,7 +43,8 @@ class UnitListener {
 /// Each shard is a leaf of its own. The module's tensors stay the same objects: while the unit is
 /// gathered, they are views of one storage, whose memory comes and goes without a change of their
 /// version counters, so that tensors that autograd has saved stay valid. While it is not, they are
-/// an expanded NaN. LibTorch refuses most writes to it; the next gather notices the others.
+/// an expanded NaN. LibTorch refuses most writes to it; the next gather notices the others. In a
+/// set of one rank, the shards lie where the whole parameters are, and nothing is copied.
 ///
 /// The trained ones are never leaves. Their `grad_fn` is one node for the unit, which autograd runs
 /// once the gradients of all uses have arrived, in any number of forwards.
@@ -111,6 +113,7 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
 
   void allocate() override;
   void free() noexcept override;
+  [[nodiscard]] bool is_undivided() const override;
   std::vector<ConstTensorView> shards() override;
   std::vector<void*> places() override;
   [[nodiscard]] std::vector<std::int64_t> elements() const override;
@@ -125,32 +128,15 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
  private:
   class Gradients;
 
-  struct Entry {
-    std::string name;
-    ::torch::Tensor whole;  // the module's tensor
-    ::torch::Tensor shard;
-    std::vector<std::int64_t> sizes;
-    std::vector<std::int64_t> strides;
-    std::int64_t elements;
-    bool trains;
-    std::int64_t offset = 0;  // in bytes, in `storage_`
-    ::torch::Tensor freed{};  // one NaN
-    // Only for a trained parameter:
-    ::torch::Tensor gradient{};     // whole, not reduced yet
-    bool is_used = false;           // has made a gradient since `take_used`
-    bool has_new_gradient = false;  // the shard had none before this pass
-  };
-
-  [[nodiscard]] Entry divide(Parameter&& parameter) const;
-  void hide(Entry& entry) noexcept;
-  void show(Entry& entry);
-  static void require_own(const Entry& entry);
+  void place_shards();
+  [[nodiscard]] c10::DataPtr memory() const;
 
   ShardPosition position_;
-  std::vector<Entry> entries_{};
+  std::vector<ShardedParameter> entries_{};
   std::size_t trained_ = 0;
   c10::Storage storage_{};
   std::size_t bytes_ = 0;
+  ::torch::Tensor home_{};  // the bytes in which all shards lie if this rank is alone
   NodePointer node_{};
   std::weak_ptr<UnitListener> listener_{};
   std::size_t index_ = 0;

@@ -176,6 +176,7 @@ class HostUnit::Gradients final : public UnitGradients {
     return {whole_.views().begin(), whole_.views().end()};
   }
   [[nodiscard]] std::vector<TensorView> shards() const override { return shards_.views(); }
+  [[nodiscard]] bool is_undivided() const override { return false; }
 
   // The first gradients replace zeros, because adding would turn a negative zero into a positive
   // one.

@@ -80,6 +80,7 @@ class HostUnit final : public UnitMemory {
 
   void allocate() override;
   void free() noexcept override { whole_.free(); }
+  [[nodiscard]] bool is_undivided() const override { return false; }
   [[nodiscard]] std::vector<ConstTensorView> shards() override;
   [[nodiscard]] std::vector<void*> places() override;
   [[nodiscard]] std::vector<std::int64_t> elements() const override { return elements_; }

@@ -19,6 +19,8 @@ class UnitGradients {
   [[nodiscard]] virtual std::vector<ConstTensorView> whole() const = 0;
   /// Receive this rank's shards of the reduced gradients, in the same order.
   [[nodiscard]] virtual std::vector<TensorView> shards() const = 0;
+  /// True if the shards are the whole gradients, in a set of one rank: there is nothing to reduce.
+  [[nodiscard]] virtual bool is_undivided() const = 0;
   /// Adds the reduced shards to the gradients of this rank's shards. Called once the reduction is
   /// done.
   virtual void accumulate() = 0;
@@ -34,6 +36,8 @@ class UnitMemory {
   virtual void allocate() = 0;
   /// Frees the memory of the whole parameters.
   virtual void free() noexcept = 0;
+  /// True if the shards are the whole parameters, at their places, so that nothing is gathered.
+  [[nodiscard]] virtual bool is_undivided() const = 0;
 
   /// This rank's shards, each with one dimension, in the dtype of the whole parameters. Valid until
   /// `gathered`.

@@ -22,17 +22,22 @@ void UnitReductions::start(std::unique_ptr<UnitGradients> gradients,
                      .op = options.op,
                      .compression = options.compression,
                      .process_set = *replicas};
-  pending_.push_back({std::move(gradients), options.name, in_order, std::move(over_replicas), {}});
-  pending_.back().future =
-      detail::call_async(detail::ReducescatterCall{whole, shards, options, step});
+  const bool is_local = gradients->is_undivided();
+  pending_.push_back(
+      {std::move(gradients), options.name, in_order, is_local, std::move(over_replicas), {}});
+  if (!is_local)
+    pending_.back().future =
+        detail::call_async(detail::ReducescatterCall{whole, shards, options, step});
   ++started_;
 }
 
 void UnitReductions::land(std::list<Pending>::iterator pending) {
   std::list<Pending> landed;
   landed.splice(landed.begin(), pending_, pending);
-  if (!landed.front().future.valid()) return;  // its start has thrown
-  landed.front().future.get();
+  if (!landed.front().is_local) {
+    if (!landed.front().future.valid()) return;  // its start has thrown
+    landed.front().future.get();
+  }
   if (const auto& options = landed.front().over_replicas)
     grouped_allreduce(landed.front().gradients->shards(), *options);
   if (!drops_results_) landed.front().gradients->accumulate();

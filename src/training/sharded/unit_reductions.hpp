@@ -37,6 +37,7 @@ class UnitReductions {
     std::unique_ptr<UnitGradients> gradients;
     std::string name;
     bool in_order;
+    bool is_local;  // the whole gradients are the shards
     std::optional<GroupedAllreduceOptions> over_replicas;
     Future<void> future;  // last, because it uses the memory of the gradients
   };

@@ -49,7 +49,7 @@ bool WholeUnit::start(const std::string& operation) {
   version_ = now;
   auto gather = std::make_unique<Gather>(Gather{.operation = operation});
   gather->elements = memory_->elements();
-  if (gather->elements.empty()) {
+  if (gather->elements.empty() || memory_->is_undivided()) {
     is_whole_ = true;
     return false;
   }
