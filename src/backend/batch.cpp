@@ -19,8 +19,9 @@ namespace {
 constexpr std::int64_t granularity = 16;
 
 int index_of(int rank, const Batch& batch, fmt::format_string<int&> otherwise) {
-  const auto found = std::ranges::find(batch.ranks, rank);
-  if (found == batch.ranks.end()) throw InvalidArgument(fmt::format(otherwise, rank));
+  const auto found = std::ranges::lower_bound(batch.ranks, rank);
+  if (found == batch.ranks.end() || *found != rank)
+    throw InvalidArgument(fmt::format(otherwise, rank));
   return static_cast<int>(found - batch.ranks.begin());
 }
 
@@ -48,9 +49,12 @@ void check(const Batch& batch) {
   if (batch.kind.device.type != DeviceType::cpu)
     throw InvalidArgument(fmt::format("\"{}\" cannot be executed: the memory must be on the CPU",
                                       to_string(batch.kind)));
-  for (const int rank : batch.ranks)
-    if (!std::ranges::binary_search(batch.set, rank))
-      throw InvalidArgument(fmt::format("rank {} is not of the process set", rank));
+  // Usually all ranks take part. Among thousands, to look for each one would take longer than to
+  // start a small batch.
+  if (batch.ranks != batch.set)
+    for (const int rank : batch.ranks)
+      if (!std::ranges::binary_search(batch.set, rank))
+        throw InvalidArgument(fmt::format("rank {} is not of the process set", rank));
   const OperationTraits& traits = traits_of(batch.kind.type);
   for (const BatchTensor* tensor : batch.tensors) {
     if (traits.reduces) reduction::check_arithmetic(batch.kind.op, tensor->dtype);
@@ -106,9 +110,10 @@ std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
                     std::span<const std::int64_t> rows) {
   std::vector<std::int64_t> rows_of_set(batch.set.size(), 0);
   std::int64_t elements = 0;
+  std::size_t place = 0;  // both lists are ascending
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto place = std::ranges::find(batch.set, batch.ranks[i]) - batch.set.begin();
-    rows_of_set[static_cast<std::size_t>(place)] = rows[i];
+    while (batch.set[place] != batch.ranks[i]) ++place;
+    rows_of_set[place] = rows[i];
     elements += rows[i] * tensor.row_elements;
   }
   void* memory = nullptr;

@@ -2,6 +2,7 @@
 #include "transport/socket_edge.hpp"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -51,6 +52,9 @@ void SocketEdge::send(FrameKind kind, Message message) {
   frame.body = std::make_shared<const Message>(std::move(message));
   stream_.send(std::move(frame));
 }
+
+/// An error means that the other side has ended the connection already.
+void SocketEdge::cut() { static_cast<void>(::shutdown(stream_.descriptor(), SHUT_RDWR)); }
 
 bool SocketEdge::read(const Transport::Receiver& receive) {
   bool moved = false;

@@ -37,6 +37,12 @@ class SocketEdge {
   /// Closes the edge, which sends and reads nothing afterwards.
   void give_up() { stream_.close(); }
 
+  /// True if the network has refused data, which is lost like all that is sent afterwards.
+  [[nodiscard]] bool cannot_send() const { return !stream_.send_error().empty(); }
+  /// Ends the connection for both sides. The edge closes once it has read what has arrived; what
+  /// is still on its way is lost.
+  void cut();
+
   /// Both return true if bytes have moved. Large amounts of data take several calls.
   bool write() { return stream_.write(); }
   bool read(const Transport::Receiver& receive);

@@ -61,7 +61,7 @@ void SocketTransport::send(int peer, Message message) {
     throw BackendError(fmt::format("there is no connection to rank {}", peer));
   to->edge.send(std::move(message));
   to->sent_lately = true;
-  watch_for_room(*to);
+  after_sending(*to);
 }
 
 bool SocketTransport::flushed() const {
@@ -86,7 +86,7 @@ bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& rec
   bool moved = false;
   if ((events & EPOLLOUT) != 0) {
     moved |= peer.edge.write();
-    watch_for_room(peer);
+    after_sending(peer);
   }
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return moved;
   // An edge closes only after all its data was read, so a loss is never reported ahead of messages.
@@ -111,8 +111,12 @@ void SocketTransport::watch(Peer& peer, int operation) {
     node::throw_system_error("epoll_ctl");
 }
 
-void SocketTransport::watch_for_room(Peer& peer) {
-  if (peer.edge.closed() || peer.watched_for_room != peer.edge.flushed()) return;
+/// Cuts a connection that has lost a message. The next `poll` reads what has arrived, finds the
+/// edge closed, and reports the loss with the error of sending.
+void SocketTransport::after_sending(Peer& peer) {
+  if (peer.edge.closed()) return;
+  if (peer.edge.cannot_send() && !std::exchange(peer.cut, true)) peer.edge.cut();
+  if (peer.watched_for_room != peer.edge.flushed()) return;
   peer.watched_for_room = !peer.edge.flushed();
   watch(peer, EPOLL_CTL_MOD);
 }
@@ -121,7 +125,7 @@ void SocketTransport::send_keepalives() {
   next_keepalive_ = now_ + options_.peer_timeout / 4;
   for (Peer& peer : peers_) {
     if (!std::exchange(peer.sent_lately, false) && peer.edge.flushed()) peer.edge.send_keepalive();
-    watch_for_room(peer);
+    after_sending(peer);
   }
 }
 

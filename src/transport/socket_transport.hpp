@@ -36,7 +36,8 @@ struct SocketOptions {
 /// when it has sent nothing for `peer_timeout`, not even its kernel's acknowledgments, so a stopped
 /// process is not lost. The time counts from the first call of `set_time`. It starts again after a
 /// pause of at least a quarter of the timeout, because the hosts of a stopped job resume one by
-/// one. A peer whose connection ends without a goodbye is lost at once.
+/// one. A peer whose connection ends without a goodbye is lost at once, as is one to which nothing
+/// can be sent: it would wait for the message forever.
 class SocketTransport : public Transport {
  public:
   /// Throws BackendError if epoll fails.
@@ -69,12 +70,13 @@ class SocketTransport : public Transport {
     TimePoint received_at{};
     bool sent_lately = false;       // since the last keepalive was due
     bool watched_for_room = false;  // epoll reports when the socket takes more data
+    bool cut = false;               // since nothing can be sent to it
     bool reported = false;          // a warning about the silent process was logged
   };
 
   bool move(Peer& peer, std::uint32_t events, const Receiver& receive);
   void watch(Peer& peer, int operation);
-  void watch_for_room(Peer& peer);
+  void after_sending(Peer& peer);
   void send_keepalives();
   void check_silence();
   void lose(const std::vector<int>& ranks, std::string reason);

@@ -29,6 +29,8 @@ TEST(Batch, KnowsThePlacesOfItsRanks) {
   EXPECT_EQ(index_of(2, batch), 0);
   EXPECT_EQ(index_of(9, batch), 2);
   EXPECT_EQ(root_index(batch), 1);
+  for (const int stranger : {1, 5, 10})
+    EXPECT_THROW((void)index_of(stranger, batch), InvalidArgument) << stranger;
   EXPECT_THAT([&] { (void)index_of(5, batch); },
               ThrowsMessage<InvalidArgument>(HasSubstr("rank 5")));
   batch.kind.root = 5;

@@ -35,6 +35,9 @@ class DataCluster {
   [[nodiscard]] backend::InterNodeBackend& inter_node(int rank) const {
     return *ranks_[static_cast<std::size_t>(rank)].inter_node;
   }
+  [[nodiscard]] const backend::shm::Arena& arena(int rank) const {
+    return *ranks_[static_cast<std::size_t>(rank)].arena;
+  }
   /// The backend from rank to rank, without regard to hosts.
   [[nodiscard]] backend::MpiBackend& flat(int rank) const {
     return *ranks_[static_cast<std::size_t>(rank)].flat;

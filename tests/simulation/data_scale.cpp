@@ -93,6 +93,45 @@ DataCost cost_of_allreduce(const DataCase& one, NetworkModel model) {
   return cost;
 }
 
+DataCost cost_of_reducescatter(const DataCase& one, NetworkModel model) {
+  std::int64_t slot_bytes = backend::InterNodeBackend::default_slot_bytes;
+  std::int64_t elements = one.bytes / 4;
+  if (one.leaders_only) {
+    model.ranks_per_nic = one.ranks_per_host;
+    slot_bytes /= one.ranks_per_host;
+    elements /= one.ranks_per_host;
+  }
+  const int simulated = one.leaders_only ? 1 : one.ranks_per_host;
+  DataCluster cluster(std::vector<int>(static_cast<std::size_t>(one.hosts), simulated), model,
+                      slot_bytes);
+  std::vector<std::vector<float>> inputs;
+  std::vector<std::vector<float>> outputs;
+  std::vector<BatchTensor> members;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    std::vector<float>& input = inputs.emplace_back(make_elements(rank, elements));
+    std::vector<float>& output = outputs.emplace_back(
+        static_cast<std::size_t>(reducescatter_rows(elements, rank, cluster.size())));
+    members.push_back(
+        {.input = input.data(), .output = output.data(), .dtype = DType::f32, .rows = elements});
+  }
+  Descriptor kind;
+  kind.type = OperationType::reducescatter;
+  kind.op = ReduceOp::sum;
+  const Batch batch = cluster.batch_of(kind);
+  const DataCost cost = cluster.run([&](int rank) {
+    Batch own = batch;
+    own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
+    return cluster.inter_node(rank).start(std::move(own));
+  });
+  const std::array<float, period> sums = sums_of_elements(cluster.size());
+  std::size_t index = 0;
+  for (const std::vector<float>& output : outputs)
+    for (const float element : output)
+      if (element != sums[index++ % period])
+        throw std::logic_error(fmt::format("element {} is {}", index - 1, element));
+  return cost;
+}
+
 double least_bytes(const DataCase& one) {
   return 2.0 * (one.hosts - 1) / one.hosts * static_cast<double>(one.bytes);
 }

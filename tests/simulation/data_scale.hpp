@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of an allreduce between many hosts, over a simulated network.
+// The cost of allreduces and reducescatters between many hosts, over a simulated network.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,12 @@ struct DataCase {
 /// Verifies every element on every simulated rank. Throws std::logic_error if one is wrong.
 [[nodiscard]] DataCost cost_of_allreduce(const DataCase& one, NetworkModel model);
 
-/// The minimum number of bytes that each NIC must send.
+/// The same for a reducescatter of tensors of this size, with the algorithm of a session. Each
+/// rank gets about equally many elements.
+[[nodiscard]] DataCost cost_of_reducescatter(const DataCase& one, NetworkModel model);
+
+/// The minimum number of bytes that each NIC must send in an allreduce; half of it in a
+/// reducescatter.
 [[nodiscard]] double least_bytes(const DataCase& one);
 /// The time in which these bytes pass a NIC.
 [[nodiscard]] Time least_time(const DataCase& one, const NetworkModel& model);

@@ -3,6 +3,8 @@
 // the traffic of each NIC. Results do not depend on the machine's speed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -87,6 +89,80 @@ TEST_P(Data, AllRanksOfUnevenHostsGetTheSameBitsWithEachAlgorithmAndLength) {
   }
 }
 
+/// Ranks of a tensor for a reducescatter and an allreduce; random, by the rank.
+struct Scattered {
+  std::vector<std::byte> input{};
+  std::vector<std::byte> whole{};
+  std::vector<std::byte> output{};
+};
+
+/// Elements between 1/4 and 2, of both signs.
+std::vector<std::byte> random_elements(DType dtype, std::int64_t count, int rank) {
+  std::mt19937 random(static_cast<unsigned>(rank));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * signed_size_of(dtype)));
+  for (std::int64_t index = 0; index < count; ++index) {
+    const auto drawn = static_cast<std::uint32_t>(random());
+    const auto half = static_cast<std::uint16_t>(0x3400U | (drawn & 0x8bffU));
+    const float single = static_cast<float>(drawn) / 3e9F - 0.7F;
+    if (dtype == DType::f16)
+      std::memcpy(bytes.data() + index * 2, &half, 2);
+    else
+      std::memcpy(bytes.data() + index * 4, &single, 4);
+  }
+  return bytes;
+}
+
+void expect_bits_of_an_allreduce(DataCluster& cluster, DType dtype, std::int64_t rows,
+                                 std::int64_t row_elements) {
+  const int size = cluster.size();
+  std::vector<Scattered> all(static_cast<std::size_t>(size));
+  std::vector<BatchTensor> members;
+  for (int rank = 0; rank < size; ++rank) {
+    Scattered& own = all[static_cast<std::size_t>(rank)];
+    own.input = own.whole = random_elements(dtype, rows * row_elements, rank);
+    own.output.resize(static_cast<std::size_t>(reducescatter_rows(rows, rank, size) * row_elements *
+                                               signed_size_of(dtype)));
+    members.push_back({.input = own.input.data(),
+                       .output = own.output.data(),
+                       .dtype = dtype,
+                       .rows = rows,
+                       .row_elements = row_elements});
+  }
+  Descriptor kind = sum();
+  kind.op = ReduceOp::average;
+  for (const OperationType type : {OperationType::reducescatter, OperationType::allreduce}) {
+    kind.type = type;
+    const Batch batch = cluster.batch_of(kind);
+    cluster.run([&](int rank) {
+      BatchTensor& member = members[static_cast<std::size_t>(rank)];
+      if (type == OperationType::allreduce)
+        member.input = member.output = all[static_cast<std::size_t>(rank)].whole.data();
+      Batch own = batch;
+      own.tensors.push_back(&member);
+      return cluster.inter_node(rank).start(std::move(own));
+    });
+  }
+  std::size_t before = 0;
+  for (const Scattered& own : all) {
+    ASSERT_EQ(std::memcmp(own.output.data(), all.front().whole.data() + before, own.output.size()),
+              0);
+    before += own.output.size();
+  }
+}
+
+TEST_P(Data, AReducescatterHasTheBitsOfAnAllreduce) {
+  for (const int ranks_per_host : {1, 2}) {
+    const int size = ranks_per_host * GetParam();
+    DataCluster cluster(std::vector<int>(static_cast<std::size_t>(GetParam()), ranks_per_host),
+                        NetworkModel(), /*slot_bytes=*/8192);
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      expect_bits_of_an_allreduce(cluster, dtype, 3 * size + 1, 5);
+      expect_bits_of_an_allreduce(cluster, dtype, 5000, 1);
+      expect_bits_of_an_allreduce(cluster, dtype, size / 2 + 1, 40);  // some ranks get nothing
+    }
+  }
+}
+
 TEST_P(Data, ARunIsTheSameAgain) {
   const DataCase one{.hosts = GetParam(), .ranks_per_host = 2, .bytes = 100'000};
   EXPECT_EQ(cost_of_allreduce(one, NetworkModel()).time,
@@ -105,7 +181,7 @@ TEST_P(Data, NoNicCarriesMoreThanItMust) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Hosts, Data, testing::Values(2, 3, 4, 6, 7, 12, 16));
+INSTANTIATE_TEST_SUITE_P(Hosts, Data, testing::Values(2, 3, 4, 6, 7, 11, 12, 13, 16, 22));
 
 TEST(DataScale, LeadersCostWhatAllRanksCost) {
   for (const int hosts : {4, 6}) {
@@ -133,6 +209,57 @@ TEST(DataScale, LongTensorsTakeTheTimeOfTheirBytesAndShortOnesThatOfFewMessages)
     EXPECT_LE(cost.time, 1.5 * 2 * steps * one_message);
     EXPECT_GE(cost.time, steps * one_message);
   }
+}
+
+/// Jobs lose hosts at random, so no number of hosts may be much slower than its neighbors.
+TEST(DataScale, NoNumberOfHostsIsMuchSlowerThanTheNextPowerOfTwo) {
+  const NetworkModel model;
+  for (const std::int64_t bytes : {std::int64_t{4}, std::int64_t{128} << 10})
+    for (const int next : {16, 32, 64, 128}) {
+      const Time limit = cost_of_allreduce({.hosts = next, .bytes = bytes}, model).time * 3 / 2;
+      for (int hosts = next / 2 + 1; hosts < next; ++hosts)
+        EXPECT_LE(cost_of_allreduce({.hosts = hosts, .bytes = bytes}, model).time, limit)
+            << hosts << " hosts, " << bytes << " bytes";
+    }
+}
+
+/// The second host of a pair in a group of 11 goes on to a group of 13.
+TEST(DataScale, GroupsOfGroupsThatAreCombinedInPairsGiveTheSameBits) {
+  DataCluster cluster(std::vector<int>(11 * 13, 1), NetworkModel());
+  std::vector<float> longest;
+  for (const std::int64_t elements : {5000, 1}) {
+    for (const InterNodeAlgorithm algorithm : all_algorithms) {
+      cluster.use(algorithm);
+      const std::vector<std::vector<float>> tensors = allreduce(cluster, elements);
+      if (longest.empty()) longest = tensors.front();
+      for (const std::vector<float>& tensor : tensors)
+        ASSERT_EQ(std::memcmp(tensor.data(), longest.data(), tensor.size() * sizeof(float)), 0)
+            << static_cast<int>(algorithm) << ", " << elements << " elements";
+    }
+  }
+}
+
+TEST(DataScale, AReducescatterTakesTheTimeOfItsBytesAndFewMessages) {
+  const NetworkModel model;
+  for (const auto& [hosts, steps] : {std::pair(64, 6), {256, 8}, {512, 9}}) {
+    const DataCase one{.hosts = hosts, .bytes = 8 << 20};
+    const DataCost cost = cost_of_reducescatter(one, model);
+    EXPECT_LE(cost.time, 1.5 * least_time(one, model) / 2) << hosts;
+    // Eight pieces on eight ranks. The first step of each takes two messages, since they are long.
+    EXPECT_LE(cost.most.messages_sent, 8 * 8 * (steps + 1)) << hosts;
+  }
+}
+
+TEST(DataScale, ARankThatIsAloneOnItsHostCopiesNothingThroughItsSlots) {
+  DataCluster cluster(std::vector<int>(9, 1), NetworkModel());
+  static_cast<void>(allreduce(cluster, 1'000'000));
+  const backend::shm::Arena& arena = cluster.arena(0);
+  for (std::size_t lane = 0; lane < backend::shm::lane_count; ++lane)
+    for (std::size_t slot = 0; slot < backend::shm::slot_count; ++slot) {
+      const std::byte* const bytes = arena.slot(0, lane, slot);
+      EXPECT_TRUE(std::all_of(bytes, bytes + arena.slot_bytes(),
+                              [](std::byte one) { return one == std::byte{}; }));
+    }
 }
 
 /// A round trip takes as long as a rank needs to send its parts of 20 pieces to another.

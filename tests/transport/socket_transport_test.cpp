@@ -226,6 +226,34 @@ TEST_F(SocketTransportTest, AConnectionThatIsClosedIsALossAfterWhatWasSent) {
   EXPECT_FALSE(b_.transport->poll([](int, std::span<const std::byte>) { FAIL(); }));
 }
 
+/// The other rank neither reads nor closes, and nobody is silent: only the error tells.
+TEST_F(SocketTransportTest, ARankToWhichNothingCanBeSentIsLostAfterWhatItHasSent) {
+  for (const bool waits_for_room : {false, true}) {
+    a_.arrived.clear();
+    connect();
+    b_.transport->send(3, pattern(7, 0, 1000));
+    poll_until([&] { return b_.transport->flushed(); });
+    if (waits_for_room) {
+      const int small = 4096;
+      ::setsockopt(raw_, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+      a_.transport->send(7, Message(std::size_t{32} << 20));
+      EXPECT_FALSE(a_.transport->flushed());
+    }
+    ASSERT_EQ(::shutdown(raw_, SHUT_WR), 0);
+    if (!waits_for_room) a_.transport->send(7, pattern(3, 0, 10));
+    const auto until = steady_clock::now() + too_long;
+    while (a_.transport->loss() == nullptr && steady_clock::now() < until) a_.poll();
+    ASSERT_NE(a_.transport->loss(), nullptr) << waits_for_room;
+    EXPECT_THAT(a_.transport->loss()->ranks.to_vector(), ElementsAre(7));
+    EXPECT_THAT(a_.transport->loss()->message,
+                HasSubstr("the connection to rank 7 on host host-b was closed: Broken pipe"));
+    ASSERT_EQ(a_.arrived.size(), 1U);
+    EXPECT_EQ(a_.arrived[0], pattern(7, 0, 1000));
+    EXPECT_FALSE(a_.readable());
+    EXPECT_TRUE(a_.transport->flushed());
+  }
+}
+
 TEST_F(SocketTransportTest, AGoodbyeIsNoLoss) {
   connect(1s);
   a_.transport->send(7, pattern(3, 0, 10));

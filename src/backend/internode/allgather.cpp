@@ -24,16 +24,18 @@ constexpr std::int64_t max_copied = 512 << 10;  // bytes per step
 /// arrive. A first round carries the numbers of rows, from which all ranks compute the second.
 class Allgather : public shm::Pipeline {
  public:
-  Allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
-            shm::LocalRanks local_ranks)
+  Allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given,
+            std::shared_ptr<const Counterparts> counterparts, shm::LocalRanks local_ranks)
       : Pipeline(arena, std::move(given), std::move(local_ranks)),
         exchange_(endpoint, batch().order()),
-        counterparts_(batch().ranks, placement, endpoint.rank),
+        kept_counterparts_(std::move(counterparts)),
         own_(index_of(endpoint.rank, batch())),
         tensors_(batch().tensors.size()),
         rows_(reinterpret_cast<std::int64_t*>(exchange_.take(
             static_cast<std::int64_t>(batch().ranks.size() * tensors_ * sizeof(std::int64_t))))) {
-    name_ranks(placement.hosts[static_cast<std::size_t>(counterparts_.own_host())]);
+    std::vector<int> local;
+    for (const int peer : counterparts_.local_peers()) local.push_back(rank_of(peer));
+    name_ranks(std::move(local));
     const std::vector<std::int64_t> own = sent_rows(batch());
     std::ranges::copy(own, rows_of(own_));
   }
@@ -227,7 +229,8 @@ class Allgather : public shm::Pipeline {
   }
 
   mpi::Exchange exchange_;
-  Counterparts counterparts_;
+  const std::shared_ptr<const Counterparts> kept_counterparts_;
+  const Counterparts& counterparts_ = *kept_counterparts_;
   int own_;  // this rank's index in the batch
   std::size_t tensors_;
   std::int64_t* rows_;  // the numbers of rows of each rank, by tensor
@@ -252,8 +255,9 @@ class Allgather : public shm::Pipeline {
 }  // namespace
 
 std::unique_ptr<Execution> make_allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch,
-                                          const Placement& placement, shm::LocalRanks local_ranks) {
-  return std::make_unique<Allgather>(arena, endpoint, std::move(batch), placement,
+                                          std::shared_ptr<const Counterparts> counterparts,
+                                          shm::LocalRanks local_ranks) {
+  return std::make_unique<Allgather>(arena, endpoint, std::move(batch), std::move(counterparts),
                                      std::move(local_ranks));
 }
 

@@ -27,13 +27,13 @@ class Allreduce : public shm::SlicedAllreduce {
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
             shm::LocalRanks given_ranks, std::optional<InterNodeAlgorithm> algorithm)
       : SlicedAllreduce(arena, std::move(given), std::move(given_ranks),
-                        {placement.host_sizes().first, placement.host_sizes().second,
+                        {placement.host_sizes.first, placement.host_sizes.second,
                          arena.slot_bytes(), Scope::host}),
         exchange_(endpoint, batch().order()),
         algorithm_(algorithm) {
     const int host = placement.host_of(endpoint.rank);
     name_ranks(placement.hosts[static_cast<std::size_t>(host)]);
-    for (int place = index(); place < placement.host_sizes().second; place += size())
+    for (int place = index(); place < placement.host_sizes.second; place += size())
       owners_.push_back(owners_of(place, host, placement));
   }
 
@@ -97,11 +97,14 @@ class Allreduce : public shm::SlicedAllreduce {
 
   void finish_slice(std::size_t number, Owned& owned) {
     const std::int64_t bytes = owned.slice.elements * signed_size_of(wire(number));
-    std::memcpy(result_of(number, owned.slice), owned.between_hosts->result(),
-                static_cast<std::size_t>(bytes));
+    const std::byte* results = owned.between_hosts->result();
+    if (!takes_alone(number)) {
+      std::memcpy(result_of(number, owned.slice), results, static_cast<std::size_t>(bytes));
+      results = result_of(number, owned.slice);
+    }
+    take_result(number, owned.slice, results);
     owned.between_hosts->give_back();
     owned.between_hosts.reset();
-    take_result(number, owned.slice);
     worked(2 * bytes);
   }
 

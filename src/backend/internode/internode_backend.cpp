@@ -16,7 +16,7 @@ namespace kolo::internal::backend {
 
 InterNodeBackend::InterNodeBackend(messenger::Messenger& messenger, const std::vector<int>& node_of,
                                    shm::Arena& arena, std::int64_t message_bytes)
-    : endpoint_(messenger, message_bytes), placements_(node_of), arena_(arena) {
+    : endpoint_(messenger, message_bytes), placements_(node_of, messenger.rank()), arena_(arena) {
   for (int rank = 0; rank < endpoint_.size; ++rank)
     if (node_of[static_cast<std::size_t>(rank)] ==
         node_of[static_cast<std::size_t>(endpoint_.rank)])
@@ -45,6 +45,9 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
         fmt::format("\"{}\" cannot be executed host by host", to_string(batch.kind)));
   check(batch);
   static_cast<void>(index_of(endpoint_.rank, batch));  // throws unless this rank takes part
+  const bool gathers = batch.kind.type == OperationType::allgather;
+  const bool scatters = batch.kind.type == OperationType::reducescatter;
+  const auto counterparts = gathers || scatters ? placements_.counterparts(batch.ranks) : nullptr;
   const internode::Placement& placement = placements_.of(batch.ranks);
   const auto own_host = static_cast<std::size_t>(placement.host_of(endpoint_.rank));
   shm::LocalRanks local_ranks;
@@ -52,17 +55,14 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
     const auto found = std::ranges::find(ranks_of_host_, rank);
     local_ranks.push_back(static_cast<int>(found - ranks_of_host_.begin()));
   }
-  switch (batch.kind.type) {
-    case OperationType::allgather:
-      return internode::make_allgather(arena_, endpoint_, std::move(batch), placement,
-                                       std::move(local_ranks));
-    case OperationType::reducescatter:
-      return internode::make_reducescatter(arena_, endpoint_, std::move(batch), placement,
-                                           std::move(local_ranks));
-    default:
-      return internode::make_allreduce(arena_, endpoint_, std::move(batch), placement,
-                                       std::move(local_ranks), algorithm_);
-  }
+  if (gathers)
+    return internode::make_allgather(arena_, endpoint_, std::move(batch), counterparts,
+                                     std::move(local_ranks));
+  if (scatters)
+    return internode::make_reducescatter(arena_, endpoint_, std::move(batch), counterparts,
+                                         std::move(local_ranks));
+  return internode::make_allreduce(arena_, endpoint_, std::move(batch), placement,
+                                   std::move(local_ranks), algorithm_);
 }
 
 }  // namespace kolo::internal::backend

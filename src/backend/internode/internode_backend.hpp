@@ -71,13 +71,13 @@ namespace internode {
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(
     shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch, const Placement& placement,
     shm::LocalRanks local_ranks, std::optional<InterNodeAlgorithm> algorithm);
-[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena,
-                                                            mpi::Endpoint& endpoint, Batch batch,
-                                                            const Placement& placement,
-                                                            shm::LocalRanks local_ranks);
-[[nodiscard]] std::unique_ptr<Execution> make_allgather(shm::Arena& arena, mpi::Endpoint& endpoint,
-                                                        Batch batch, const Placement& placement,
-                                                        shm::LocalRanks local_ranks);
+/// `counterparts` are those of the batch's ranks.
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(
+    shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch,
+    std::shared_ptr<const Counterparts> counterparts, shm::LocalRanks local_ranks);
+[[nodiscard]] std::unique_ptr<Execution> make_allgather(
+    shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch,
+    std::shared_ptr<const Counterparts> counterparts, shm::LocalRanks local_ranks);
 
 }  // namespace internode
 }  // namespace kolo::internal::backend

@@ -12,38 +12,31 @@ Placement Placement::of(std::span<const int> ranks, std::span<const int> node_of
   std::map<int, std::vector<int>> by_node;
   for (const int rank : ranks) by_node[node_of[static_cast<std::size_t>(rank)]].push_back(rank);
   Placement placement;
-  for (auto& [node, on_node] : by_node) placement.hosts.push_back(std::move(on_node));
+  if (!ranks.empty())
+    placement.host_of_ranks.assign(static_cast<std::size_t>(ranks.back()) + 1, -1);
+  for (auto& [node, on_node] : by_node) {
+    for (const int rank : on_node)
+      placement.host_of_ranks[static_cast<std::size_t>(rank)] =
+          static_cast<int>(placement.hosts.size());
+    placement.hosts.push_back(std::move(on_node));
+  }
+  if (placement.hosts.empty()) return placement;
+  const auto [least, most] =
+      std::ranges::minmax_element(placement.hosts, {}, &std::vector<int>::size);
+  placement.host_sizes = {static_cast<int>(least->size()), static_cast<int>(most->size())};
   return placement;
 }
 
-int Placement::host_of(int rank) const {
-  const auto found = std::ranges::find_if(hosts, [=](const std::vector<int>& ranks) {
-    return std::ranges::find(ranks, rank) != ranks.end();
-  });
-  return found == hosts.end() ? -1 : static_cast<int>(found - hosts.begin());
-}
-
-std::pair<int, int> Placement::host_sizes() const {
-  const auto [least, most] = std::ranges::minmax_element(hosts, {}, &std::vector<int>::size);
-  return {static_cast<int>(least->size()), static_cast<int>(most->size())};
-}
-
-bool Placement::shares_hosts() const {
-  return std::ranges::any_of(hosts, [](const std::vector<int>& ranks) { return ranks.size() > 1; });
-}
-
+/// The ranks of the batch are ascending, as are those of a host.
 Counterparts::Counterparts(std::span<const int> ranks, const Placement& placement, int own_rank)
-    : own_host_(placement.host_of(own_rank)) {
-  // `ranks` is ascending, as are the ranks of a host.
-  const auto index_of = [&](int rank) {
-    return static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
-  };
-  for (const std::vector<int>& host : placement.hosts) {
-    std::vector<int>& indices = hosts_.emplace_back();
-    for (const int rank : host) indices.push_back(index_of(rank));
+    : hosts_(placement.hosts.size()),
+      own_host_(placement.host_of(own_rank)),
+      even_(placement.host_sizes.first == placement.host_sizes.second) {
+  for (std::size_t index = 0; index < ranks.size(); ++index) {
+    auto& host = hosts_[static_cast<std::size_t>(placement.host_of(ranks[index]))];
+    if (ranks[index] == own_rank) own_place_ = static_cast<int>(host.size());
+    host.push_back(static_cast<int>(index));
   }
-  own_place_ = static_cast<int>(std::ranges::find(local_peers(), index_of(own_rank)) -
-                                local_peers().begin());
 }
 
 /// On a host with more ranks than this one, several ranks fall to the same place.
@@ -64,16 +57,23 @@ std::vector<int> Counterparts::cared_for(int place) const {
   return found;
 }
 
-const Placement& PlacementCache::of(std::span<const int> ranks) {
+PlacementCache::Kept& PlacementCache::find(std::span<const int> ranks) {
   const auto found = std::ranges::find_if(
       kept_, [&](const Kept& kept) { return std::ranges::equal(kept.ranks, ranks); });
-  if (found != kept_.end()) return found->placement;
-  Kept added{{ranks.begin(), ranks.end()}, Placement::of(ranks, node_of_)};
-  if (kept_.size() < max_kept) return kept_.emplace_back(std::move(added)).placement;
+  if (found != kept_.end()) return *found;
+  Kept added{{ranks.begin(), ranks.end()}, Placement::of(ranks, node_of_), {}};
+  if (kept_.size() < max_kept) return kept_.emplace_back(std::move(added));
   Kept& replaced = kept_[oldest_];
   oldest_ = (oldest_ + 1) % max_kept;
   replaced = std::move(added);
-  return replaced.placement;
+  return replaced;
+}
+
+std::shared_ptr<const Counterparts> PlacementCache::counterparts(std::span<const int> ranks) {
+  Kept& kept = find(ranks);
+  if (kept.counterparts == nullptr)
+    kept.counterparts = std::make_shared<const Counterparts>(ranks, kept.placement, own_rank_);
+  return kept.counterparts;
 }
 
 Owners owners_of(int slice, int host, const Placement& placement) {

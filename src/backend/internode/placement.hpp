@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,17 +13,20 @@ namespace kolo::internal::backend::internode {
 /// The hosts of a batch. The same on all ranks, since all know the same topology.
 struct Placement {
   std::vector<std::vector<int>> hosts{};  // the ranks of each host, ascending
+  std::vector<int> host_of_ranks{};       // by rank; -1 for ranks that take no part
+  std::pair<int, int> host_sizes{};       // the numbers of ranks on the smallest and largest host
 
   /// Orders hosts by their lowest rank in the world. `node_of` maps each rank to that rank.
   [[nodiscard]] static Placement of(std::span<const int> ranks, std::span<const int> node_of);
 
   /// The index of the host of `rank`; -1 if no host has it.
-  [[nodiscard]] int host_of(int rank) const;
-  /// The numbers of ranks on the smallest and on the largest host.
-  [[nodiscard]] std::pair<int, int> host_sizes() const;
+  [[nodiscard]] int host_of(int rank) const {
+    const auto place = static_cast<std::size_t>(rank);
+    return place < host_of_ranks.size() ? host_of_ranks[place] : -1;
+  }
   [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1; }
   /// True if a host has several of the ranks.
-  [[nodiscard]] bool shares_hosts() const;
+  [[nodiscard]] bool shares_hosts() const { return host_sizes.second > 1; }
 };
 
 /// Divides a host's traffic with other hosts among its ranks: each takes care of the ranks of other
@@ -36,6 +40,8 @@ class Counterparts {
 
   [[nodiscard]] int hosts() const { return static_cast<int>(hosts_.size()); }
   [[nodiscard]] int own_host() const { return own_host_; }
+  /// True if all hosts have equally many of the ranks.
+  [[nodiscard]] bool are_even() const { return even_; }
   /// The ranks of this rank's host.
   [[nodiscard]] std::span<const int> local_peers() const { return on(own_host_); }
   /// The rank of `host` that takes care of this rank.
@@ -54,30 +60,38 @@ class Counterparts {
 
   std::vector<std::vector<int>> hosts_{};
   int own_host_;
-  int own_place_;
+  int own_place_ = 0;
+  bool even_;
 };
 
-/// Keeps placements of lists of ranks. Jobs reduce over few lists, batch after batch; with
-/// thousands of ranks, finding a placement costs as much as a small allreduce. One thread at a
+/// Keeps placements and counterparts for lists of ranks. Jobs reduce over few lists, batch after
+/// batch; with thousands of ranks, finding them costs more than a small allreduce. One thread at a
 /// time.
 class PlacementCache {
  public:
   static constexpr std::size_t max_kept = 16;
 
   /// For `node_of`, see `Placement::of`.
-  explicit PlacementCache(std::vector<int> node_of) : node_of_(std::move(node_of)) {}
+  PlacementCache(std::vector<int> node_of, int own_rank)
+      : node_of_(std::move(node_of)), own_rank_(own_rank) {}
 
   /// The result is valid until the next call.
-  [[nodiscard]] const Placement& of(std::span<const int> ranks);
+  [[nodiscard]] const Placement& of(std::span<const int> ranks) { return find(ranks).placement; }
+  /// The counterparts of this rank, which must be among the ranks.
+  [[nodiscard]] std::shared_ptr<const Counterparts> counterparts(std::span<const int> ranks);
   [[nodiscard]] std::size_t size() const { return kept_.size(); }
 
  private:
   struct Kept {
     std::vector<int> ranks{};
     Placement placement{};
+    std::shared_ptr<const Counterparts> counterparts{};  // null before they are needed
   };
 
+  [[nodiscard]] Kept& find(std::span<const int> ranks);
+
   std::vector<int> node_of_;
+  int own_rank_;
   std::vector<Kept> kept_{};
   std::size_t oldest_ = 0;  // the entry to replace next once the cache is full
 };

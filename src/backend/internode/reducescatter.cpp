@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "backend/internode/internode_backend.hpp"
 #include "backend/internode/placement.hpp"
 #include "backend/internode/reduction.hpp"
+#include "backend/internode/section_halving.hpp"
 #include "backend/shm/pipeline.hpp"
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
@@ -21,22 +24,32 @@ namespace {
 /// takes care, and sends them the results. A rank combines the versions of all hosts in the same
 /// order as in an allreduce, and so gets the same bits.
 ///
+/// Among many hosts of equally many ranks, a rank would send a few bytes to each host. There the
+/// ranks with the same place on their hosts combine the results by halving instead.
+///
 /// The network accesses only memory of the exchange.
 class Reducescatter : public shm::Pipeline {
  public:
-  Reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
-                shm::LocalRanks local_ranks)
+  Reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given,
+                std::shared_ptr<const Counterparts> counterparts, shm::LocalRanks local_ranks)
       : Pipeline(arena, std::move(given), std::move(local_ranks)),
         exchange_(endpoint, batch().order()),
-        counterparts_(batch().ranks, placement, endpoint.rank),
+        kept_counterparts_(std::move(counterparts)),
         own_(index_of(endpoint.rank, batch())),
         is_target_(batch().ranks.size()),
         windows_(batch(), arena.slot_bytes()) {
-    name_ranks(placement.hosts[static_cast<std::size_t>(counterparts_.own_host())]);
+    std::vector<int> local;
+    for (const int peer : counterparts_.local_peers()) local.push_back(rank_of(peer));
+    name_ranks(std::move(local));
     // Ranks on other hosts come first: their results have to travel.
     targets_ = counterparts_.cared_for(index());
     targets_.push_back(own_);
     for (const int target : targets_) is_target_[static_cast<std::size_t>(target)] = true;
+    if (!counterparts_.are_even() || counterparts_.hosts() <= max_owners_at_once) return;
+    owners_.own = counterparts_.own_host();
+    for (int host = 0; host < counterparts_.hosts(); ++host)
+      owners_.ranks.push_back(host == owners_.own ? endpoint.rank
+                                                  : rank_of(counterparts_.on_behalf_of_this(host)));
   }
 
  private:
@@ -46,6 +59,7 @@ class Reducescatter : public shm::Pipeline {
     std::byte* outgoing = nullptr;  // reduced rows of this rank's targets
     int receiving = 0;
     int sending = 0;
+    std::unique_ptr<SectionHalving> halving{};  // null if ranks send to each other
     bool sent = false;
     bool finished = false;
   };
@@ -74,6 +88,14 @@ class Reducescatter : public shm::Pipeline {
   void receive_versions(std::size_t number) {
     PieceState& state = pieces_[number];
     state.sent = state.finished = false;
+    if (halves(state.window)) {
+      reduction::Arithmetic arithmetic = outer_arithmetic(batch(), type_of(state.window));
+      arithmetic.postscale = 1.0;
+      arithmetic.divisor = 1;
+      state.halving = std::make_unique<SectionHalving>(SectionHalving::Task{
+          exchange_, owners_, static_cast<int>(number), state.window.elements_of(0), arithmetic});
+      return;
+    }
     state.versions = exchange_.take(counterparts_.hosts() * part_bytes(state.window));
     state.outgoing = exchange_.take(std::ssize(targets_) * part_bytes(state.window));
     for (int host = 0; host < counterparts_.hosts(); ++host)
@@ -91,19 +113,28 @@ class Reducescatter : public shm::Pipeline {
       state.sent = true;
       return Progress::moved;
     }
-    if (!state.finished && state.receiving == 0) {
+    const bool complete =
+        state.halving == nullptr ? state.receiving == 0 : state.halving->advance();
+    if (!state.finished && complete) {
       finish(state);
       state.finished = true;
       return Progress::moved;
     }
     if (!state.finished || state.sending > 0) return Progress::waiting;
-    exchange_.give_back(state.versions);
-    exchange_.give_back(state.outgoing);
+    if (state.halving == nullptr) {
+      exchange_.give_back(state.versions);
+      exchange_.give_back(state.outgoing);
+    } else {
+      if (!state.halving->has_sent_all()) return Progress::waiting;
+      state.halving->give_back();
+      state.halving.reset();
+    }
     return Progress::done;
   }
 
   void send_versions(std::size_t number) {
     PieceState& state = pieces_[number];
+    if (state.halving != nullptr) return halve(number);
     std::byte* outgoing = state.outgoing;
     for (const int target : targets_) {
       const bool own = target == own_;
@@ -114,6 +145,27 @@ class Reducescatter : public shm::Pipeline {
                      bytes_for(state.window, target), state.sending);
       outgoing += part_bytes(state.window);
     }
+  }
+
+  /// Begins the halving. The targets are one rank of each host, starting with the next host.
+  void halve(std::size_t number) {
+    PieceState& state = pieces_[number];
+    const Window& window = state.window;
+    int host = counterparts_.own_host();
+    for (const int target : targets_) {
+      host = (host + 1) % counterparts_.hosts();
+      std::byte* const section = state.halving->section(host);
+      reduce_inside(number, target, section);
+      // All sections have the length of the longest.
+      const std::int64_t bytes = bytes_for(window, target);
+      std::memset(section + bytes, 0, static_cast<std::size_t>(bytes_for(window, 0) - bytes));
+    }
+    state.halving->send();
+  }
+
+  /// True if halving suits the window: the sections then have about equal lengths.
+  [[nodiscard]] bool halves(const Window& window) const {
+    return owners_.size() > 0 && 2 * window.elements_of(window.size - 1) >= window.elements_of(0);
   }
 
   /// Reduces the contributions of this host's ranks for `target`.
@@ -138,18 +190,23 @@ class Reducescatter : public shm::Pipeline {
     if (elements == 0) return;
     const DType type = type_of(window);
     const reduction::Arithmetic arithmetic = outer_arithmetic(batch(), type);
-    const auto inputs = combine_all_but_last(state, arithmetic);
+    const auto inputs = last_inputs(state, arithmetic);
     if (type == window.tensor->dtype) {
       reduction::reduce(arithmetic, inputs, elements, window.output());
     } else {
-      reduction::reduce(arithmetic, inputs, elements, state.versions);
-      fusion::convert(state.versions, type, elements, window.output(), window.tensor->dtype);
+      std::byte* const scratch =
+          state.halving == nullptr ? state.versions : state.halving->last_inputs().front();
+      reduction::reduce(arithmetic, inputs, elements, scratch);
+      fusion::convert(scratch, type, elements, window.output(), window.tensor->dtype);
     }
     worked((counterparts_.hosts() + 1) * elements * signed_size_of(type));
   }
 
-  [[nodiscard]] std::vector<const std::byte*> combine_all_but_last(
-      const PieceState& state, reduction::Arithmetic arithmetic) const {
+  /// The inputs of the last combination, after all others.
+  [[nodiscard]] std::vector<const std::byte*> last_inputs(const PieceState& state,
+                                                          reduction::Arithmetic arithmetic) const {
+    if (state.halving != nullptr)
+      return {state.halving->last_inputs().begin(), state.halving->last_inputs().end()};
     arithmetic.postscale = 1.0;
     arithmetic.divisor = 1;
     std::vector<std::byte*> versions;
@@ -194,8 +251,10 @@ class Reducescatter : public shm::Pipeline {
   }
 
   mpi::Exchange exchange_;
-  Counterparts counterparts_;
-  int own_;                     // this rank's index in the batch
+  const std::shared_ptr<const Counterparts> kept_counterparts_;
+  const Counterparts& counterparts_ = *kept_counterparts_;
+  int own_;          // this rank's index in the batch
+  Owners owners_{};  // the ranks that combine by halving; none if hosts are few or uneven
   std::vector<int> targets_{};  // the ranks in this rank's care, itself included
   std::vector<bool> is_target_;
   Windows windows_;
@@ -206,9 +265,10 @@ class Reducescatter : public shm::Pipeline {
 }  // namespace
 
 std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint,
-                                              Batch batch, const Placement& placement,
+                                              Batch batch,
+                                              std::shared_ptr<const Counterparts> counterparts,
                                               shm::LocalRanks local_ranks) {
-  return std::make_unique<Reducescatter>(arena, endpoint, std::move(batch), placement,
+  return std::make_unique<Reducescatter>(arena, endpoint, std::move(batch), std::move(counterparts),
                                          std::move(local_ranks));
 }
 

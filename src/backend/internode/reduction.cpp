@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/internode/reduction.hpp"
 
+#include <bit>
+
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 
@@ -27,6 +29,11 @@ std::vector<int> factors_of(int hosts) {
   for (int factor = 2; hosts > 1; ++factor)
     for (; hosts % factor == 0; hosts /= factor) factors.push_back(factor);
   return factors;
+}
+
+int pairs_of(int inputs) {
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(inputs)));
+  return power == inputs ? inputs / 2 : inputs - power;
 }
 
 std::vector<StepGroup> step_groups(int owners) {

@@ -40,21 +40,45 @@ inline constexpr int max_owners_at_once = 8;
 /// factor, then the groups in groups of the second, and so on: four hosts as (0 + 1) + (2 + 3).
 [[nodiscard]] std::vector<int> factors_of(int hosts);
 
-/// Combines groups until the number of inputs left equals the last factor, and returns those
-/// inputs. Calls `combine(inputs, output)`, where the output is one of the inputs. All inputs but
-/// `kept` are overwritten.
+/// Groups of more than this are combined in pairs, as a tree: else each of the group would have to
+/// send its data to all others.
+inline constexpr int max_factor = 7;
+
+/// The number of pairs of neighbors, from the first input on, that such a group combines next. At
+/// first so many that a power of two is left, later all: 11 inputs as 8, of which three are pairs.
+[[nodiscard]] int pairs_of(int inputs);
+
+/// Combines a group until one combination remains, and returns the inputs of that. Calls
+/// `combine(inputs, output)`, where the output is one of the inputs. All inputs but `kept` may be
+/// overwritten.
+template <typename Combine>
+[[nodiscard]] std::vector<std::byte*> combine_group(std::vector<std::byte*> inputs,
+                                                    const std::byte* kept, Combine combine) {
+  if (std::ssize(inputs) <= max_factor) return inputs;
+  while (inputs.size() > 2) {
+    const std::ptrdiff_t pairs = pairs_of(static_cast<int>(inputs.size()));
+    auto next = inputs.begin();
+    for (auto pair = inputs.begin(); pair != inputs.begin() + 2 * pairs; pair += 2) {
+      std::byte* const output = pair[pair[0] == kept ? 1 : 0];
+      combine(std::vector<const std::byte*>{pair[0], pair[1]}, output);
+      *next++ = output;
+    }
+    inputs.erase(next, next + pairs);
+  }
+  return inputs;
+}
+
+/// Combines the inputs of all hosts until one combination remains, as `combine_group` does.
 template <typename Combine>
 [[nodiscard]] std::vector<const std::byte*> combine_groups(std::vector<std::byte*> inputs,
                                                            const std::byte* kept, Combine combine) {
-  std::vector<int> factors = factors_of(static_cast<int>(inputs.size()));
-  if (!factors.empty()) factors.pop_back();
-  for (const int factor : factors) {
+  for (const int factor : factors_of(static_cast<int>(inputs.size()))) {
     std::vector<std::byte*> combined;
-    for (std::size_t first = 0; first < inputs.size(); first += static_cast<std::size_t>(factor)) {
-      const std::span group(&inputs[first], static_cast<std::size_t>(factor));
-      std::byte* const output = group[0] == kept ? group[1] : group[0];
-      const std::vector<const std::byte*> of_group(group.begin(), group.end());
-      combine(of_group, output);
+    for (auto first = inputs.begin(); first != inputs.end(); first += factor) {
+      const std::vector<std::byte*> last = combine_group({first, first + factor}, kept, combine);
+      if (std::ssize(inputs) == factor) return {last.begin(), last.end()};
+      std::byte* const output = last[0] == kept ? last[1] : last[0];
+      combine(std::vector<const std::byte*>(last.begin(), last.end()), output);
       combined.push_back(output);
     }
     inputs = std::move(combined);
@@ -73,16 +97,6 @@ struct StepGroup {
   /// The rank of the owner at this place in the group.
   [[nodiscard]] int rank_with(const Owners& owners, int digit) const {
     return owners.rank(owners.own + (digit - own_digit(owners)) * distance);
-  }
-  /// Calls `use(digit)` for the other owners of the group, on each owner in a different order, so
-  /// that not all send to the same one first.
-  template <typename Use>
-  void for_each_other(const Owners& owners, Use use) const {
-    for (int next = 1; next < factor; ++next) use((own_digit(owners) + next) % factor);
-  }
-  /// The place of another owner's data in a list without this owner's.
-  [[nodiscard]] int place_of(const Owners& owners, int digit) const {
-    return digit < own_digit(owners) ? digit : digit - 1;
   }
 };
 

@@ -214,13 +214,12 @@ void SlicedAllreduce::reduce_inside(std::size_t number, Slice own,
     if (rank != index()) take_over(at(number, rank, own.begin), wire_bytes(state, own));
 }
 
-void SlicedAllreduce::take_result(std::size_t number, Slice slice) {
+void SlicedAllreduce::take_result(std::size_t number, Slice slice, const std::byte* results) {
   const PieceState& state = pieces_[number];
   if (!state.direct) return;
-  const std::byte* const results = at(number, index(), 0);
   const std::int64_t bytes = signed_size_of(state.piece.wire);
   for_each_part(state.piece, slice, [&](const fusion::Part& part, std::int64_t first) {
-    std::memcpy(part.output, results + first * bytes,
+    std::memcpy(part.output, results + (first - slice.begin) * bytes,
                 static_cast<std::size_t>(part.elements * bytes));
   });
 }

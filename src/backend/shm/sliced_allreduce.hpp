@@ -73,8 +73,12 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] std::byte* result_of(std::size_t number, Slice slice) const {
     return at(number, index(), slice.begin);
   }
-  /// Copies the result, which is at `result_of`, to this rank's tensor.
-  void take_result(std::size_t number, Slice slice);
+  /// Copies the result to this rank's tensor from `results`, where the slice begins.
+  void take_result(std::size_t number, Slice slice, const std::byte* results);
+  /// True if only this rank needs the result, and not at `result_of`.
+  [[nodiscard]] bool takes_alone(std::size_t number) const {
+    return size() == 1 && pieces_[number].direct;
+  }
 
  private:
   struct PieceState {

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -71,6 +72,18 @@ TEST(HostOrder, GroupsAreOfNeighborsAndAnInputCanBeKept) {
   for (int kept = -1; kept < 8; ++kept) EXPECT_EQ(formula(8, kept), "(((ab)(cd))((ef)(gh)))");
 }
 
+TEST(HostOrder, LargeGroupsAreCombinedInPairs) {
+  EXPECT_EQ(pairs_of(11), 3);
+  EXPECT_EQ(pairs_of(8), 4);
+  EXPECT_EQ(pairs_of(127), 63);
+  EXPECT_EQ(formula(7, -1), "(abcdefg)");
+  for (int kept = -1; kept < 11; ++kept)
+    EXPECT_EQ(formula(11, kept), "((((ab)(cd))((ef)g))((hi)(jk)))");
+  for (int kept = -1; kept < 13; ++kept)
+    EXPECT_EQ(formula(13, kept), "((((ab)(cd))((ef)(gh)))(((ij)k)(lm)))");
+  EXPECT_EQ(formula(22, -1), "(((((ab)(cd))((ef)(gh)))(((ij)(kl))(mn)))(((op)(qr))((st)(uv))))");
+}
+
 /// Steps that each combine the results of a group lead to the same sum on all owners.
 TEST(HostOrder, StepsCombineTheSameGroups) {
   for (const int hosts : {2, 3, 4, 6, 8, 12, 18}) {
@@ -94,12 +107,15 @@ TEST(HostOrder, StepsCombineTheSameGroups) {
 }
 
 TEST(PlacementCache, FindsAPlacementOncePerListAndKeepsFew) {
-  PlacementCache cache({0, 0, 2, 2, 4});
+  PlacementCache cache({0, 0, 2, 2, 4}, /*own_rank=*/3);
   const std::vector<int> world{0, 1, 2, 3, 4};
   const Placement* const first = &cache.of(world);
   EXPECT_THAT(first->hosts, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
   EXPECT_EQ(&cache.of(world), first);
   EXPECT_EQ(cache.size(), 1);
+  const auto counterparts = cache.counterparts(world);
+  EXPECT_EQ(counterparts->own_host(), 1);
+  EXPECT_EQ(cache.counterparts(world), counterparts);
   // Every non-empty set of five ranks: more lists than the cache keeps.
   for (int round = 0; round < 2; ++round) {
     for (unsigned set = 1; set < 32; ++set) {
@@ -107,9 +123,24 @@ TEST(PlacementCache, FindsAPlacementOncePerListAndKeepsFew) {
       for (int rank = 0; rank < 5; ++rank)
         if ((set >> static_cast<unsigned>(rank) & 1U) != 0) ranks.push_back(rank);
       EXPECT_EQ(cache.of(ranks).hosts, Placement::of(ranks, std::vector{0, 0, 2, 2, 4}).hosts);
+      if (std::ranges::find(ranks, 3) != ranks.end()) {
+        EXPECT_EQ(cache.counterparts(ranks)->local_peers().size(),
+                  ranks.size() > 1 && (set & 4U) != 0 ? 2U : 1U);
+      }
       EXPECT_LE(cache.size(), PlacementCache::max_kept);
     }
   }
+  EXPECT_EQ(counterparts->hosts(), 3);  // kept for whoever uses them
+}
+
+TEST(Placement, KnowsTheHostOfEachRank) {
+  const Placement placement = Placement::of(std::vector{0, 2, 3, 5}, std::vector{0, 1, 0, 3, 3, 3});
+  EXPECT_THAT(placement.hosts, ElementsAre(ElementsAre(0, 2), ElementsAre(3, 5)));
+  for (const auto& [rank, host] :
+       {std::pair(0, 0), {1, -1}, {2, 0}, {3, 1}, {4, -1}, {5, 1}, {6, -1}})
+    EXPECT_EQ(placement.host_of(rank), host) << rank;
+  EXPECT_EQ(placement.host_sizes, std::pair(2, 2));
+  EXPECT_TRUE(placement.shares_hosts());
 }
 
 }  // namespace

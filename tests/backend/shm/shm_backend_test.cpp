@@ -329,7 +329,7 @@ class AmongHosts : public shm::SlicedAllreduce {
     std::vector<std::byte> reduced(static_cast<std::size_t>(own.elements) * sizeof(std::uint16_t));
     reduce_inside(number, own, arithmetic_of(batch(), wire(number)), reduced.data());
     std::memcpy(result_of(number, own), reduced.data(), reduced.size());
-    take_result(number, own);
+    take_result(number, own, result_of(number, own));
     return Progress::done;
   }
 };
