@@ -79,6 +79,17 @@ std::vector<TensorView> tensors_of(const kolo_tensor* tensors, std::size_t count
   return views;
 }
 
+std::vector<NamedTensor> named_tensors_of(const kolo_named_tensor* tensors, std::size_t count,
+                                          const char* function, const char* argument) {
+  require_array(tensors, count, function, argument);
+  std::vector<NamedTensor> named;
+  named.reserve(count);
+  for (std::size_t i = 0; i < count; ++i)
+    named.push_back({&not_null(tensors[i].name, function, "name"),
+                     tensor_of(&tensors[i].tensor, function, argument)});
+  return named;
+}
+
 AllreduceOptions allreduce_options(const kolo_reduce_options* given, const char* function) {
   return allreduction<AllreduceOptions>(options_of(given, default_reduction(), function), function);
 }

@@ -6,6 +6,7 @@
 #include "kolo/c/collectives.h"
 #include "kolo/c/error.h"
 #include "kolo/c/grouped.h"
+#include "kolo/c/optimizer.h"
 #include "kolo/c/process_set.h"
 #include "kolo/c/request.h"
 #include "kolo/c/session.h"
