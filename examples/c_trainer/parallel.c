@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
 
   /* KOLO: the arrays of the network as named tensors, and a sum instead of an average. */
   const int64_t count = (int64_t)net.count;
-  const kolo_named_tensor parameters = {
-      "all", {net.parameters, KOLO_F32, {KOLO_CPU, 0}, 1, &count}};
+  const kolo_named_tensor parameters = {"all",
+                                        {net.parameters, KOLO_F32, {KOLO_CPU, 0}, 1, &count}};
   const kolo_named_tensor gradients = {"all", {net.gradients, KOLO_F32, {KOLO_CPU, 0}, 1, &count}};
   kolo_optimizer* optimizer;
   kolo_optimizer_options options = KOLO_OPTIMIZER_OPTIONS;

@@ -74,14 +74,14 @@ typedef struct kolo_optimizer_options {
   /// the first parameter that differs and the ranks. 0: not then. Without parameters, nothing is
   /// compared.
   int32_t compare_at_start;
-  int32_t compare_every;             ///< Also compare in every n-th pass; 0: in no further pass.
+  int32_t compare_every;              ///< Also compare in every n-th pass; 0: in no further pass.
   const char* const* compare_except;  ///< `except_count` names of parameters that may differ.
   size_t except_count;
 } kolo_optimizer_options;
-#define KOLO_OPTIMIZER_OPTIONS                                                                  \
-  {                                                                                             \
-    sizeof(kolo_optimizer_options), NULL, KOLO_AVERAGE, KOLO_COMPRESSION_NONE,                  \
-        KOLO_ACCUMULATE_SUM, 1, 1.0, NULL, 0, 0, KOLO_SHARD_NOTHING, 1, 0, NULL, 0              \
+#define KOLO_OPTIMIZER_OPTIONS                                                     \
+  {                                                                                \
+    sizeof(kolo_optimizer_options), NULL, KOLO_AVERAGE, KOLO_COMPRESSION_NONE,     \
+        KOLO_ACCUMULATE_SUM, 1, 1.0, NULL, 0, 0, KOLO_SHARD_NOTHING, 1, 0, NULL, 0 \
   }
 
 /// Gives an optimizer of `count` gradients, which you free. Collective: all ranks create their
