@@ -6,6 +6,7 @@
 #include "kolo/c/checkpoint.h"
 #include "kolo/c/collectives.h"
 #include "kolo/c/diagnostics.h"
+#include "kolo/c/elastic.h"
 #include "kolo/c/error.h"
 #include "kolo/c/grouped.h"
 #include "kolo/c/optimizer.h"

@@ -32,9 +32,9 @@ extern "C" {
 #endif
 
 /// The result of a call: success, or the class of the error. kolo/error.hpp describes the classes
-/// up to KOLO_NOT_INITIALIZED, which have the same names in C++. Those from KOLO_BACKWARD_FAILED to
-/// KOLO_MEMBERSHIP_CHANGED are reserved for functions that C does not have yet. New values may be
-/// added, so treat an unknown value as KOLO_ERROR.
+/// up to KOLO_NOT_INITIALIZED, which have the same names in C++. KOLO_BACKWARD_FAILED
+/// and KOLO_HOOK_FAILED come from ranks that use LibTorch or hooks, which C does not have. New
+/// values may be added, so treat an unknown value as KOLO_ERROR.
 typedef enum kolo_status {
   KOLO_OK = 0,
   KOLO_ERROR = 1,             ///< An error of no other class.
