@@ -196,6 +196,19 @@ static void test_wrong_arguments(const char* directory, const kolo_part* parts) 
   CHECK_FAILS(kolo_checkpointer_load_latest(NULL, &checkpoint), KOLO_INVALID_ARGUMENT);
   CHECK_FAILS(kolo_checkpoint_load(NULL, &checkpoint), KOLO_INVALID_ARGUMENT);
   CHECK_ERROR(kolo_save_safetensors("x", same, 2, NULL, 0), KOLO_INVALID_ARGUMENT, "is repeated");
+  kolo_named_tensor wrong = model[0];
+  wrong.tensor.data = NULL;
+  CHECK_ERROR(kolo_save_safetensors("x", &wrong, 1, NULL, 0), KOLO_INVALID_ARGUMENT,
+              "the memory of 'weight' is null");
+  wrong.tensor = vector_of(moment, KOLO_F64, &(int64_t){-1});
+  CHECK_ERROR(kolo_save_safetensors("x", &wrong, 1, NULL, 0), KOLO_INVALID_ARGUMENT,
+              "'weight' has a negative length");
+  wrong.tensor =
+      (kolo_tensor){moment, KOLO_F64, {KOLO_CPU, 0}, 2, (int64_t[]){1LL << 40, 1LL << 40}};
+  CHECK_ERROR(kolo_save_safetensors("x", &wrong, 1, NULL, 0), KOLO_INVALID_ARGUMENT,
+              "too many elements");
+  wrong.tensor = (kolo_tensor){moment, KOLO_F64, {KOLO_CUDA, 0}, 1, &five};
+  CHECK_ERROR(kolo_save_safetensors("x", &wrong, 1, NULL, 0), KOLO_INVALID_ARGUMENT, "GPU");
   CHECK_ERROR(kolo_save_safetensors("x", NULL, 0, &nameless, 1), KOLO_INVALID_ARGUMENT,
               "`name` is null");
   CHECK(kolo_last_checkpoint_fault() == KOLO_FAULT_NONE);

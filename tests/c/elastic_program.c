@@ -98,6 +98,10 @@ static void test_wrong_arguments(struct training* training) {
   CHECK_FAILS(kolo_elastic_add_bytes(NULL, "a", &value, sizeof value), KOLO_INVALID_ARGUMENT);
   CHECK_ERROR(kolo_elastic_add_bytes(state, NULL, &value, 1), KOLO_INVALID_ARGUMENT, "`name`");
   CHECK_ERROR(kolo_elastic_add_bytes(state, "a", NULL, 1), KOLO_INVALID_ARGUMENT, "`memory`");
+  CHECK_ERROR(
+      kolo_elastic_add_tensors(
+          state, "a", &(kolo_named_tensor){"x", {NULL, KOLO_F32, {KOLO_CPU, 0}, 0, NULL}}, 1),
+      KOLO_INVALID_ARGUMENT, "the memory of 'x' is null");
   CHECK_FAILS(kolo_elastic_add_bytes(state, "", &value, 1), KOLO_INVALID_ARGUMENT);
   CHECK_FAILS(kolo_elastic_add_bytes(state, "step", &value, 1), KOLO_INVALID_ARGUMENT);
   CHECK_ERROR(kolo_elastic_add_object(state, "a", NULL, load_history, NULL), KOLO_INVALID_ARGUMENT,

@@ -188,6 +188,10 @@ static void test_wrong_options(void) {
   CHECK_ERROR(kolo_optimizer_create(nameless, 1, NULL, 0, NULL, &optimizer), KOLO_INVALID_ARGUMENT,
               "`name` is null");
   nameless[0].name = "weight";
+  nameless[0].tensor.data = NULL;
+  CHECK_ERROR(kolo_optimizer_create(nameless, 1, NULL, 0, NULL, &optimizer), KOLO_INVALID_ARGUMENT,
+              "the memory of 'weight' is null");
+  nameless[0].tensor = gradients[0].tensor;
   CHECK_FAILS(kolo_optimizer_create((kolo_named_tensor[]){gradients[0], nameless[0]}, 2, NULL, 0,
                                     NULL, &optimizer),
               KOLO_INVALID_ARGUMENT);
