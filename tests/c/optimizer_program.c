@@ -174,12 +174,8 @@ static void test_process_set(void) {
   CHECK_ERROR(kolo_optimizer_create(gradients, 2, NULL, 0, (options), &optimizer), \
               KOLO_INVALID_ARGUMENT, (text))
 
-static void test_wrong_options(void) {
-  const kolo_optimizer_options defaults = KOLO_OPTIMIZER_OPTIONS;
-  const char* names[2] = {"weight", NULL};
-  const kolo_gradient_group group = {names, 2};
+static void test_wrong_tensors(void) {
   kolo_named_tensor nameless[1] = {{NULL, gradients[0].tensor}};
-  kolo_optimizer_options options = defaults;
   kolo_optimizer* optimizer = NULL;
   CHECK_ERROR(kolo_optimizer_create(gradients, 2, NULL, 0, NULL, NULL), KOLO_INVALID_ARGUMENT,
               "`optimizer` is null");
@@ -195,6 +191,15 @@ static void test_wrong_options(void) {
   CHECK_FAILS(kolo_optimizer_create((kolo_named_tensor[]){gradients[0], nameless[0]}, 2, NULL, 0,
                                     NULL, &optimizer),
               KOLO_INVALID_ARGUMENT);
+  CHECK(optimizer == NULL);
+}
+
+static void test_wrong_options(void) {
+  const kolo_optimizer_options defaults = KOLO_OPTIMIZER_OPTIONS;
+  const char* names[2] = {"weight", NULL};
+  const kolo_gradient_group group = {names, 2};
+  kolo_optimizer_options options = defaults;
+  kolo_optimizer* optimizer = NULL;
   options.op = KOLO_MAX;
   REFUSED(&options, "");
   options.op = (kolo_reduce_op)99;
@@ -316,6 +321,7 @@ int main(int argc, char** argv) {
   test_sharding(KOLO_SHARD_STATE_AND_GRADIENTS);
   test_join();
   test_process_set();
+  test_wrong_tensors();
   test_wrong_options();
   test_wrong_order();
   test_disagreement();
