@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements kolo/c/error.h.
+// Implements kolo/c/error.h, and the fault of kolo/c/checkpoint.h.
 #include "c/boundary.hpp"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/failure.hpp"
+#include "kolo/c/checkpoint.h"
 #include "kolo/c/error.h"
 #include "kolo/elastic.hpp"
 #include "kolo/optimizer.hpp"
@@ -117,6 +118,15 @@ kolo_status keep_current_exception() noexcept {
   return last.status;
 }
 
+void throw_status(kolo_status status, const char* what) {
+  const LastError& last = last_error();
+  if (last.exception && last.status == status) std::rethrow_exception(last.exception);
+  throw Error(
+      fmt::format("{} returned {}, and the last call of its thread that failed, if any, had "
+                  "another status",
+                  what, kolo_status_name(status)));
+}
+
 void refuse_null(const char* function, const char* argument) {
   throw InvalidArgument(fmt::format("{}: `{}` is null", function, argument));
 }
@@ -155,6 +165,12 @@ KOLO_C_EXPORT size_t kolo_last_error_ranks(const int** ranks) {
   const Error* const error = last_error().error;
   if (ranks != nullptr) *ranks = error == nullptr ? nullptr : error->ranks().data();
   return error == nullptr ? 0 : error->ranks().size();
+}
+
+KOLO_C_EXPORT kolo_checkpoint_fault kolo_last_checkpoint_fault() {
+  const auto* const error = dynamic_cast<const CheckpointError*>(last_error().error);
+  if (error == nullptr) return KOLO_FAULT_NONE;
+  return static_cast<kolo_checkpoint_fault>(KOLO_FAULT_MISSING + static_cast<int>(error->fault()));
 }
 
 KOLO_C_EXPORT const char* kolo_status_name(kolo_status status) {

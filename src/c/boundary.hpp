@@ -28,6 +28,10 @@ kolo_status guarded(Call&& call) {
   }
 }
 
+/// Throws what a function of the program has returned, `what` in messages: the exception of the
+/// last call of this thread that failed, if it has this status, else an Error.
+[[noreturn]] void throw_status(kolo_status status, const char* what);
+
 [[noreturn]] void refuse_null(const char* function, const char* argument);
 
 /// Throws InvalidArgument for a null pointer. The messages name the function of C.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <span>
 
+#include "base/descriptor.hpp"
 #include "base/dtype.hpp"
 #include "c/boundary.hpp"
 #include "c/handles.hpp"
@@ -38,6 +39,18 @@ Options allreduction(const kolo_reduce_options& given, const char* function) {
   options.average_over =
       enumerator(given.average_over, AverageOver::present, function, "average_over");
   return options;
+}
+
+/// The engine checks the memory of collectives; other objects copy from the memory themselves.
+void require_memory(const NamedTensor& given, const char* function) {
+  const auto& [name, tensor] = given;
+  const auto lengths = tensor.shape().lengths();
+  const bool is_negative = std::ranges::any_of(lengths, [](auto length) { return length < 0; });
+  if (is_negative || !extent_of(lengths))
+    throw InvalidArgument(
+        fmt::format("{}: '{}' has a negative length, or too many elements", function, name), name);
+  if (tensor.data() == nullptr && tensor.elements() > 0)
+    throw InvalidArgument(fmt::format("{}: the memory of '{}' is null", function, name), name);
 }
 
 }  // namespace
@@ -77,6 +90,19 @@ std::vector<TensorView> tensors_of(const kolo_tensor* tensors, std::size_t count
   for (std::size_t i = 0; i < count; ++i)
     views.push_back(tensor_of(tensors + i, function, argument));
   return views;
+}
+
+std::vector<NamedTensor> named_tensors_of(const kolo_named_tensor* tensors, std::size_t count,
+                                          const char* function, const char* argument) {
+  require_array(tensors, count, function, argument);
+  std::vector<NamedTensor> named;
+  named.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    named.push_back({&not_null(tensors[i].name, function, "name"),
+                     tensor_of(&tensors[i].tensor, function, argument)});
+    require_memory(named.back(), function);
+  }
+  return named;
 }
 
 AllreduceOptions allreduce_options(const kolo_reduce_options* given, const char* function) {

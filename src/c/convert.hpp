@@ -30,6 +30,9 @@ inline std::string text_of(const char* text) { return text == nullptr ? std::str
                                    const char* argument);
 [[nodiscard]] std::vector<TensorView> tensors_of(const kolo_tensor* tensors, std::size_t count,
                                                  const char* function, const char* argument);
+[[nodiscard]] std::vector<NamedTensor> named_tensors_of(const kolo_named_tensor* tensors,
+                                                        std::size_t count, const char* function,
+                                                        const char* argument);
 /// Sets the options that all reductions have.
 [[nodiscard]] AllreduceOptions allreduce_options(const kolo_reduce_options* given,
                                                  const char* function);

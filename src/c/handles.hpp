@@ -119,7 +119,10 @@ template <typename Handle>
 class Use {
  public:
   Use(Handle* handle, const char* function)
-      : entry_(Handles<Handle>::all().find(handle, function)) {
+      : Use(Handles<Handle>::all().find(handle, function), function) {}
+  /// An object whose handle may have been freed.
+  Use(std::shared_ptr<typename Handles<Handle>::Entry> entry, const char* function)
+      : entry_(std::move(entry)) {
     if (entry_->busy.exchange(true, std::memory_order_acquire))
       refuse_busy(function, Kind<Handle>::name);
   }

@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include/kolo"
 # The area of each header, by its path below include/kolo without ".hpp" or ".h". None: the header declares nothing itself.
 AREAS = {
-    "c/kolo": None, "c/collectives": "c", "c/error": "c", "c/grouped": "c", "c/process_set": "c", "c/request": "c",
-    "c/session": "c", "c/types": "c",
+    "c/kolo": None, "c/checkpoint": "c", "c/collectives": "c", "c/diagnostics": "c", "c/elastic": "c",
+    "c/error": "c", "c/grouped": "c", "c/optimizer": "c", "c/process_set": "c",
+    "c/request": "c", "c/session": "c", "c/types": "c",
     "kolo": None, "torch": None, "training": None, "export": None,
     "session": "sessions", "mpi": "sessions",
     "tensor": "tensors", "types": "tensors", "shared_memory": "tensors", "cuda": "tensors",

@@ -32,9 +32,9 @@ extern "C" {
 #endif
 
 /// The result of a call: success, or the class of the error. kolo/error.hpp describes the classes
-/// up to KOLO_NOT_INITIALIZED, which have the same names in C++. Those from KOLO_BACKWARD_FAILED to
-/// KOLO_MEMBERSHIP_CHANGED are reserved for functions that C does not have yet. New values may be
-/// added, so treat an unknown value as KOLO_ERROR.
+/// up to KOLO_NOT_INITIALIZED, which have the same names in C++. KOLO_BACKWARD_FAILED
+/// and KOLO_HOOK_FAILED come from ranks that use LibTorch or hooks, which C does not have. New
+/// values may be added, so treat an unknown value as KOLO_ERROR.
 typedef enum kolo_status {
   KOLO_OK = 0,
   KOLO_ERROR = 1,             ///< An error of no other class.
@@ -102,6 +102,12 @@ typedef struct kolo_tensor {
   const int64_t* shape;
 } kolo_tensor;
 
+/// A tensor and its name, which must be the same on all ranks. Names are not repeated in a list.
+typedef struct kolo_named_tensor {
+  const char* name;
+  kolo_tensor tensor;
+} kolo_named_tensor;
+
 /// The operator that combines the elements of all ranks. kolo/types.hpp describes how each is
 /// computed; in short, averages of integers are truncated toward zero, sums of integers wrap
 /// around, MIN and MAX pass NaN on, and ADASUM is for floating-point types.
@@ -136,6 +142,8 @@ typedef enum kolo_average_over {
 typedef struct kolo_process_set kolo_process_set;
 /// The result of an asynchronous operation: kolo/c/request.h.
 typedef struct kolo_request kolo_request;
+/// Reduces the gradients of one model: kolo/c/optimizer.h.
+typedef struct kolo_optimizer kolo_optimizer;
 
 #ifdef __cplusplus
 }
