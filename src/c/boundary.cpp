@@ -50,10 +50,23 @@ LastError& last_error() {
   return *place.error;
 }
 
+/// A callback of the program has returned a status of its own.
+class ReturnedStatus final : public Error {
+ public:
+  ReturnedStatus(kolo_status status, const char* what)
+      : Error(fmt::format("{} returned {}", what, kolo_status_name(status))), status_(status) {}
+  [[nodiscard]] kolo_status status() const noexcept { return status_; }
+
+ private:
+  kolo_status status_;
+};
+
 /// The status of the exception that is being handled.
 kolo_status current_status() {
   try {
     throw;
+  } catch (const ReturnedStatus& returned) {
+    return returned.status();
   } catch (const DuplicateName&) {
     return KOLO_DUPLICATE_NAME;
   } catch (const InvalidArgument&) {
@@ -121,10 +134,7 @@ kolo_status keep_current_exception() noexcept {
 void throw_status(kolo_status status, const char* what) {
   const LastError& last = last_error();
   if (last.exception && last.status == status) std::rethrow_exception(last.exception);
-  throw Error(
-      fmt::format("{} returned {}, and the last call of its thread that failed, if any, had "
-                  "another status",
-                  what, kolo_status_name(status)));
+  throw ReturnedStatus(status, what);
 }
 
 void refuse_null(const char* function, const char* argument) {

@@ -11,6 +11,7 @@
 #include "c/boundary.hpp"
 #include "c/state.hpp"
 #include "kolo/training/checkpoint.hpp"
+#include "training/checkpoint/deferred_save.hpp"
 
 namespace kolo::internal::c {
 
@@ -45,20 +46,21 @@ NamedViews parts_of(const kolo_part* parts, std::size_t count, const char* funct
   return views;
 }
 
-/// What a save has besides the shared parts.
-struct Extras {
-  CheckpointExtras contents{};
-  IfBusy if_busy = IfBusy::wait;
-};
-
-Extras extras_of(const kolo_save_options* given, const char* function) {
+kolo_save_options save_options_of(const kolo_save_options* given, const char* function) {
   static constexpr kolo_save_options defaults = KOLO_SAVE_OPTIONS;
-  const kolo_save_options all = options_of(given, defaults, function);
-  Extras extras;
-  if (all.has_metric != 0) extras.contents.metric = all.metric;
-  extras.contents.per_rank = parts_of(all.per_rank, all.per_rank_count, function, "per_rank");
-  if (all.refuse_if_busy != 0) extras.if_busy = IfBusy::refuse;
-  return extras;
+  return options_of(given, defaults, function);
+}
+
+/// Makes the contents of a checkpoint within the collective call, so that what is wrong on one rank
+/// is an error on all.
+DeferredSave::Contents contents_of(const kolo_part* parts, size_t count,
+                                   const kolo_save_options& options, const char* function) {
+  return [=] {
+    CheckpointExtras extras;
+    if (options.has_metric != 0) extras.metric = options.metric;
+    extras.per_rank = parts_of(options.per_rank, options.per_rank_count, function, "per_rank");
+    return std::pair(parts_of(parts, count, function, "parts"), std::move(extras));
+  };
 }
 
 /// Gives a handle of what `load` finds, or null.
@@ -128,9 +130,9 @@ KOLO_C_EXPORT kolo_status kolo_checkpointer_save(kolo_checkpointer* checkpointer
                                                  const kolo_save_options* options) {
   const char* const function = __func__;
   return guarded([&] {
-    const Extras extras = extras_of(options, function);
-    const NamedViews views = parts_of(parts, count, function, "parts");
-    Use(checkpointer, function)->save(step, views, extras.contents);
+    const kolo_save_options all = save_options_of(options, function);
+    DeferredSave::save(*Use(checkpointer, function), step,
+                       contents_of(parts, count, all, function));
   });
 }
 
@@ -141,10 +143,10 @@ KOLO_C_EXPORT kolo_status kolo_checkpointer_save_async(kolo_checkpointer* checkp
                                                        int* saves) {
   const char* const function = __func__;
   return guarded([&] {
-    const Extras extras = extras_of(options, function);
-    const NamedViews views = parts_of(parts, count, function, "parts");
-    const auto path =
-        Use(checkpointer, function)->save_async(step, views, extras.contents, extras.if_busy);
+    const kolo_save_options all = save_options_of(options, function);
+    const auto path = DeferredSave::save_async(
+        *Use(checkpointer, function), step, contents_of(parts, count, all, function),
+        all.refuse_if_busy != 0 ? IfBusy::refuse : IfBusy::wait);
     if (saves != nullptr) *saves = path ? 1 : 0;
   });
 }

@@ -185,8 +185,11 @@ static void test_wrong_arguments(const char* directory, const kolo_part* parts) 
   CHECK_FAILS(kolo_checkpointer_save(checkpointer, -1, parts, 2, NULL), KOLO_INVALID_ARGUMENT);
   CHECK_ERROR(kolo_checkpointer_save(checkpointer, 1, NULL, 2, NULL), KOLO_INVALID_ARGUMENT,
               "`parts` is null");
-  CHECK_ERROR(kolo_checkpointer_save(checkpointer, 1, twice, 2, NULL), KOLO_INVALID_ARGUMENT,
-              "two of `parts` are named 'model'");
+  /* A mistake of one rank is an error on all. */
+  CHECK_ERROR(kolo_checkpointer_save(checkpointer, 1, me == n - 1 ? twice : parts, 2, NULL),
+              KOLO_INVALID_ARGUMENT, "two of `parts` are named 'model'");
+  CHECK_ERROR(kolo_checkpointer_save_async(checkpointer, 1, me == 0 ? twice : parts, 2, NULL, NULL),
+              KOLO_INVALID_ARGUMENT, "two of `parts` are named 'model'");
   CHECK_ERROR(kolo_checkpointer_save(checkpointer, 1, &nulls, 1, NULL), KOLO_INVALID_ARGUMENT,
               "`tensors` is null");
   CHECK_FAILS(kolo_checkpointer_load_latest(checkpointer, NULL), KOLO_INVALID_ARGUMENT);

@@ -125,7 +125,7 @@ static kolo_status wrong_train(void* user) {
   training->step = 7; /* more than was committed */
   CHECK_OK(kolo_elastic_restore(state));
   CHECK(training->step == 0);
-  return KOLO_HOOK_FAILED; /* no call has failed so */
+  return KOLO_HOOK_FAILED; /* its own, no call has failed so */
 }
 
 static kolo_status failing_train(void* user) {
@@ -135,7 +135,7 @@ static kolo_status failing_train(void* user) {
 
 /* Not in an elastic job, which runs once. */
 static void test_failing_functions(struct training* training) {
-  CHECK_ERROR(kolo_elastic_run(training->state, wrong_train, training), KOLO_ERROR,
+  CHECK_ERROR(kolo_elastic_run(training->state, wrong_train, training), KOLO_HOOK_FAILED,
               "the function of kolo_elastic_run returned KOLO_HOOK_FAILED");
   CHECK_ERROR(kolo_elastic_run(training->state, failing_train, NULL), KOLO_INVALID_ARGUMENT,
               "kolo_allreduce: `tensor` is null");

@@ -21,7 +21,7 @@ class Documents(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         shutil.copy(ROOT / "README.md", self.root)
-        for name in ("docs", "examples"):
+        for name in ("docs", "examples", "tests/c"):
             shutil.copytree(ROOT / name, self.root / name)
 
     def run_script(self, *command):

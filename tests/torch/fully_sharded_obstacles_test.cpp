@@ -44,22 +44,6 @@ TEST_F(FullyShardedObstacles, WhatNobodyUsesHasNoGradient) {
     EXPECT_EQ(shard.grad().defined(), !name.starts_with("block2.")) << name;
 }
 
-/// Autograd gives both parameters the same tensor as their gradient.
-struct SumImpl : nn::Module {
-  Tensor a = register_parameter("a", ::torch::ones({64}));
-  Tensor b = register_parameter("b", ::torch::ones({64}));
-  Tensor forward(const Tensor& input) { return (a + b) * input; }
-};
-TORCH_MODULE(Sum);
-
-TEST_F(FullyShardedObstacles, ParametersMayShareAGradient) {
-  Sharded<Sum> model;
-  FullySharded sharded(model);
-  for (int pass = 0; pass < 3; ++pass) model->forward(::torch::ones({64})).sum().backward();
-  for (const auto& [name, shard] : sharded.named_parameters())
-    EXPECT_TRUE(shard.grad().eq(3).all().item<bool>()) << name << ": " << shard.grad();
-}
-
 TEST_F(FullyShardedObstacles, ARankWithoutDataTakesPart) {
   auto model = make_net<ShardedNet>();
   FullySharded sharded(model);

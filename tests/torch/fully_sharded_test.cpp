@@ -72,6 +72,56 @@ TEST_F(FullyShardedTest, AccumulatesPassesAndForwards) {
 }
 
 // Several copies, each divided among some ranks. Sums are made in another order.
+/// Autograd gives both parameters the same tensor as their gradient.
+struct SumImpl : nn::Module {
+  Tensor a = register_parameter("a", ::torch::ones({64}));
+  Tensor b = register_parameter("b", ::torch::ones({64}));
+  Tensor forward(const Tensor& input) { return (a + b) * input; }
+};
+TORCH_MODULE(Sum);
+
+TEST_F(FullyShardedTest, ParametersMayShareAGradient) {
+  Sharded<Sum> model;
+  FullySharded sharded(model);
+  for (int pass = 0; pass < 3; ++pass) model->forward(::torch::ones({64})).sum().backward();
+  for (const auto& [name, shard] : sharded.named_parameters())
+    EXPECT_TRUE(shard.grad().eq(3).all().item<bool>()) << name << ": " << shard.grad();
+}
+
+/// Its forward writes to the weight.
+struct BoundedImpl : nn::Module {
+  nn::Embedding rows =
+      register_module("rows", nn::Embedding(nn::EmbeddingOptions(64, 8).max_norm(0.5)));
+  Tensor forward(const Tensor& tokens) { return rows(tokens); }
+};
+TORCH_MODULE(Bounded);
+
+TEST_F(FullyShardedTest, CopiesStayEqualWhenForwardWritesToParameters) {
+  for (const int ranks_per_copy : {0, 1, 2}) {
+    if (ranks_per_copy > 0 && size() % ranks_per_copy != 0) continue;
+    FullyShardedOptions options;
+    if (ranks_per_copy > 0) {
+      const HybridSets sets = add_hybrid_sets(ranks_per_copy);
+      options.process_set = sets.process_set;
+      options.replicas = sets.replicas;
+    }
+    ::torch::manual_seed(5);
+    Sharded<Bounded> model;
+    FullySharded sharded(model, options);
+    optim::SGD optimizer(sharded.parameters(), 0.1);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      model->forward((::torch::arange(0, 16) * (rank() + 2) + step).remainder(64))
+          .square()
+          .sum()
+          .backward();
+      optimizer.step();
+    }
+    const StateDict whole = sharded.full_state();
+    expect_same_bits_on_all_ranks({to_tensor(whole.tensors.at("rows.weight"))});
+  }
+}
+
 TEST_F(FullyShardedTest, CopiesOfAModelStayEqual) {
   const auto options = optim::SGDOptions(0.1).momentum(0.9);
   const StateDict expected = train_replicated<optim::SGD>(options, usual, 5);

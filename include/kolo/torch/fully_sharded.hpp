@@ -139,8 +139,8 @@ class FullySharded {
   KOLO_EXPORT void rejoin();
 
   /// A guard. While it lives, all parameters are whole, for evaluation by each rank for itself
-  /// without gradients, or to look at them. Changes to them are lost. Forward with gradients throws
-  /// InvalidArgument.
+  /// without gradients, or to look at them. Do not change them: several ranks lose the changes, and
+  /// one rank keeps them. Forward with gradients throws InvalidArgument.
   class [[nodiscard]] Whole {
    public:
     KOLO_EXPORT ~Whole();

@@ -17,6 +17,10 @@
 
 namespace kolo {
 
+namespace internal {
+struct DeferredSave;
+}
+
 /// Why a checkpoint cannot be used.
 enum class CheckpointFault : std::uint8_t {
   missing,     ///< There is no such file, or a checkpoint lacks one of its files.
@@ -161,6 +165,7 @@ class KOLO_EXPORT Checkpointer {
   [[nodiscard]] static Checkpoint load(const std::filesystem::path& path);
 
  private:
+  friend struct internal::DeferredSave;
   class State;
   std::unique_ptr<State> state_;
 };

@@ -108,7 +108,7 @@ void FullySharded::State::divide() {
                             "' was replaced, or shared with another unit, after it was divided. "
                             "Share parameters without ConstructSharded");
     require_short(unit_names[i], "FullySharded");
-    units[i]->connect(self, i, options.compute);
+    units[i]->connect(self, i, options.compute, /*may_share=*/!options.replicas);
     schedule.add(unit_names[i],
                  {.contains_units = found.units[i].contains_units,
                   .has_frozen = units[i]->has_frozen(),

@@ -10,6 +10,7 @@
 
 #include "kolo/error.hpp"
 #include "torch/freed_parameter.hpp"
+#include "torch/optimizer/parameter_shards.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::internal {

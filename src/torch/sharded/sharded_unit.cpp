@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
@@ -45,8 +46,9 @@ void ShardedUnit::add(Parameter parameter) {
 }
 
 void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t index,
-                          std::optional<::torch::Dtype> compute) {
+                          std::optional<::torch::Dtype> compute, bool may_share) {
   const at::NoGradGuard no_grad;
+  may_share_ = may_share;
   listener_ = std::move(listener);
   index_ = index;
   trained_ = 0;
@@ -86,14 +88,16 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
 // they have another dtype.
 void ShardedUnit::place_shards() {
   home_.reset();
-  if (position_.ranks > 1 || bytes_ == 0) return;
+  if (position_.ranks > 1 || !may_share_ || bytes_ == 0) return;
   for (const ShardedParameter& entry : entries_)
     if (entry.whole.scalar_type() != entry.shard.scalar_type()) return;
   home_ = at::empty({static_cast<std::int64_t>(bytes_)},
                     entries_.front().shard.options().requires_grad(false).dtype(at::kByte));
   for (ShardedParameter& entry : entries_) {
-    const auto size = static_cast<std::int64_t>(entry.shard.nbytes());
-    const Tensor place = home_.narrow(0, entry.offset, size).view(entry.shard.scalar_type());
+    // A storage of its own, so that a shard that is saved does not bring the others.
+    const Tensor place = at::from_blob(
+        static_cast<char*>(home_.data_ptr()) + entry.offset, {entry.elements},
+        [home = home_](void*) {}, entry.shard.options().requires_grad(false));
     place.copy_(entry.shard);
     entry.shard.set_data(place);
   }

@@ -72,9 +72,11 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
     module.unit_ = std::move(unit);
   }
 
-  /// Connects the unit with a FullySharded, which knows it by this index.
+  /// Connects the unit with a FullySharded, which knows it by this index. `may_share`: in a set of
+  /// one rank, shards may have the memory of the whole parameters, and so keep what forward writes
+  /// to these. Copies of a model must not: their ranks would write different values.
   void connect(std::weak_ptr<UnitListener> listener, std::size_t index,
-               std::optional<::torch::Dtype> compute);
+               std::optional<::torch::Dtype> compute, bool may_share);
   void disconnect() { listener_.reset(); }
   [[nodiscard]] std::shared_ptr<UnitListener> listener() const { return listener_.lock(); }
   [[nodiscard]] std::size_t index() const { return index_; }
@@ -136,6 +138,7 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   std::size_t trained_ = 0;
   c10::Storage storage_{};
   std::size_t bytes_ = 0;
+  bool may_share_ = false;
   ::torch::Tensor home_{};  // the bytes in which all shards lie if this rank is alone
   NodePointer node_{};
   std::weak_ptr<UnitListener> listener_{};

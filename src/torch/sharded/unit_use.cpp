@@ -13,10 +13,7 @@
 namespace kolo::internal {
 
 UnitUse::UnitUse(const std::shared_ptr<ShardedUnit>& unit)
-    : unit_(unit),
-      listener_(unit->listener()),
-      stamp_(unit->stamp()),
-      first_node_(at::sequence_number::peek()) {
+    : unit_(unit), listener_(unit->listener()), first_node_(at::sequence_number::peek()) {
   if (!listener_)
     throw InvalidArgument(
         "FullySharded: the module's parameters are in shards, and no FullySharded gathers them. "
@@ -45,6 +42,7 @@ void UnitUse::add_result(const ::torch::Tensor& tensor) {
     return;
   if (is_reached_ == nullptr) {
     is_reached_ = std::make_shared<bool>(false);
+    stamp_ = unit_->stamp();  // now: one rank keeps what forward has written to its parameters
     listener_->note_recorded(*unit_);
   }
   tensor.register_hook([unit = std::weak_ptr(unit_), stamp = stamp_,

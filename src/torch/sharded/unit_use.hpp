@@ -26,7 +26,7 @@ class UnitUse {
  private:
   std::shared_ptr<ShardedUnit> unit_;
   std::shared_ptr<UnitListener> listener_;
-  std::size_t stamp_;
+  std::size_t stamp_ = 0;
   std::uint64_t first_node_;  // autograd numbers the nodes of this use from here
   /// Whether backward has come to this use; null before the first result.
   std::shared_ptr<bool> is_reached_{};

@@ -20,6 +20,7 @@
 #include "training/agreement.hpp"
 #include "training/checkpoint/checkpoint_directory.hpp"
 #include "training/checkpoint/checkpoint_save.hpp"
+#include "training/checkpoint/deferred_save.hpp"
 #include "training/checkpoint/load_checkpoint.hpp"
 #include "training/checkpoint/part_names.hpp"
 #include "training/checkpoint/save_plan.hpp"
@@ -81,11 +82,14 @@ class Checkpointer::State {
   [[nodiscard]] const fs::path& path() const { return directory_.path(); }
 
   /// Collective. Ends what `save_async` has begun before, plans a save, and makes its folder.
-  SaveJob begin(std::int64_t step, const NamedViews& parts, const CheckpointExtras& extras) {
+  SaveJob begin(std::int64_t step, const DeferredSave::Contents& contents) {
     StateView shared, own;
+    std::optional<double> metric;
     Report report = report_before();
     report.step = std::to_string(step);
     report.unwritable = failure_of([&] {
+      const auto [parts, extras] = contents();
+      metric = extras.metric;
       shared = flatten(parts);
       own = flatten(extras.per_rank, rank());
       require_writable(shared);
@@ -97,7 +101,7 @@ class Checkpointer::State {
     require_equal_steps(all);
 
     SaveJob job = begin_folder(step);
-    if (rank() == 0) job.header.metric = extras.metric;
+    if (rank() == 0) job.header.metric = metric;
     std::error_code error;
     const SaveOffer offer{.sees_folder = fs::is_directory(job.folder, error),
                           .layout = layout_of(shared)};
@@ -335,25 +339,37 @@ Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
 Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
 Checkpointer::~Checkpointer() = default;
 
-fs::path Checkpointer::save(std::int64_t step, const NamedViews& parts,
-                            const CheckpointExtras& extras) {
+fs::path DeferredSave::save(Checkpointer& checkpointer, std::int64_t step,
+                            const Contents& contents) {
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   synchronize();  // what has failed on the GPU must not be saved
-  const SaveJob job = state_->begin(step, parts, extras);
-  state_->write(job);
+  const SaveJob job = checkpointer.state_->begin(step, contents);
+  checkpointer.state_->write(job);
   return finished_name(job.folder);
+}
+
+std::optional<fs::path> DeferredSave::save_async(Checkpointer& checkpointer, std::int64_t step,
+                                                 const Contents& contents, IfBusy if_busy) {
+  require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
+  Checkpointer::State& state = *checkpointer.state_;
+  if (if_busy == IfBusy::refuse && !ranks_that(state.is_busy(), "kolo.checkpoint.busy").empty())
+    return std::nullopt;
+  synchronize();
+  SaveJob job = state.begin(step, contents);
+  fs::path folder = finished_name(job.folder);
+  state.write_in_background(std::move(job));
+  return folder;
+}
+
+fs::path Checkpointer::save(std::int64_t step, const NamedViews& parts,
+                            const CheckpointExtras& extras) {
+  return DeferredSave::save(*this, step, [&] { return std::pair(parts, extras); });
 }
 
 std::optional<fs::path> Checkpointer::save_async(std::int64_t step, const NamedViews& parts,
                                                  const CheckpointExtras& extras, IfBusy if_busy) {
-  require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
-  if (if_busy == IfBusy::refuse && !ranks_that(state_->is_busy(), "kolo.checkpoint.busy").empty())
-    return std::nullopt;
-  synchronize();
-  SaveJob job = state_->begin(step, parts, extras);
-  fs::path folder = finished_name(job.folder);
-  state_->write_in_background(std::move(job));
-  return folder;
+  return DeferredSave::save_async(
+      *this, step, [&] { return std::pair(parts, extras); }, if_busy);
 }
 
 void Checkpointer::wait() { state_->settle(); }
