@@ -137,6 +137,18 @@ void throw_status(kolo_status status, const char* what) {
   throw ReturnedStatus(status, what);
 }
 
+namespace {
+thread_local int object_functions = 0;
+}
+
+ObjectFunction::ObjectFunction() noexcept { ++object_functions; }
+ObjectFunction::~ObjectFunction() { --object_functions; }
+void ObjectFunction::require_none(const char* function) {
+  if (object_functions > 0)
+    throw InvalidArgument(fmt::format(
+        "{}: not within a function that saves or loads an object of an elastic state", function));
+}
+
 void refuse_null(const char* function, const char* argument) {
   throw InvalidArgument(fmt::format("{}: `{}` is null", function, argument));
 }

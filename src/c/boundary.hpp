@@ -32,6 +32,18 @@ kolo_status guarded(Call&& call) {
 /// last call of this thread that failed, if it has this status, else an Error.
 [[noreturn]] void throw_status(kolo_status status, const char* what);
 
+/// Exists while a function of the program saves or loads an object of an elastic state, which the
+/// state may change and free meanwhile only by itself.
+class ObjectFunction {
+ public:
+  ObjectFunction() noexcept;
+  ~ObjectFunction();
+  ObjectFunction(const ObjectFunction&) = delete;
+  ObjectFunction& operator=(const ObjectFunction&) = delete;
+  /// Throws InvalidArgument if there is one on this thread.
+  static void require_none(const char* function);
+};
+
 [[noreturn]] void refuse_null(const char* function, const char* argument);
 
 /// Throws InvalidArgument for a null pointer. The messages name the function of C.

@@ -71,9 +71,10 @@ void refuse_busy(const char* function, const char* kind) {
 
 TensorView tensor_of(const kolo_tensor* tensor, const char* function, const char* argument) {
   const kolo_tensor& given = not_null(tensor, function, argument);
-  if (given.dimensions < 0)
-    throw InvalidArgument(
-        fmt::format("{}: `{}` has {} dimensions", function, argument, given.dimensions));
+  constexpr int max_dimensions = 64;  // a larger number was not set
+  if (given.dimensions < 0 || given.dimensions > max_dimensions)
+    throw InvalidArgument(fmt::format("{}: `{}` has {} dimensions, but a tensor has 0 to {}",
+                                      function, argument, given.dimensions, max_dimensions));
   const auto dimensions = static_cast<std::size_t>(given.dimensions);
   require_array(given.shape, dimensions, function, "shape");
   return {given.data, Shape(std::span<const std::int64_t>(given.shape, dimensions)),
@@ -135,6 +136,8 @@ template BarrierOptions collective_options(const kolo_collective_options*, const
 Allocator allocator_of(kolo_allocator allocate, void* user, const TensorView& tensor,
                        std::int64_t* rows) {
   if (allocate == nullptr) return nullptr;  // refused by the collective
+  if (allocate == &kolo_allocate && user == nullptr)
+    throw InvalidArgument("`user` is null: kolo_allocate sets the pointer to which it points");
   // Runs only once the collective has checked the shape, so that nothing overflows.
   return [=](std::span<const std::int64_t> counts) {
     std::int64_t row_bytes = signed_size_of(tensor.dtype());

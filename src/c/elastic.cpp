@@ -42,6 +42,7 @@ class ProgramHandler : public elastic::StateHandler {
       : save_(saver), load_(loader), user_(user) {}
 
   void save(StateDict& state) override {
+    const ObjectFunction running;
     const std::size_t needed = checked(save_(nullptr, 0, user_));
     std::string bytes(needed, '\0');
     if (needed > 0 && checked(save_(bytes.data(), needed, user_)) != needed)
@@ -49,6 +50,7 @@ class ProgramHandler : public elastic::StateHandler {
     state.set_text(std::move(bytes));
   }
   void load(const StateDict& state) override {
+    const ObjectFunction running;
     const std::string& bytes = state.text();
     call_program("the function that loads an object", load_, bytes.data(), bytes.size(), user_);
   }
@@ -86,6 +88,7 @@ class OptimizerHandler : public elastic::StateHandler {
 template <typename Call>
 kolo_status with_state(kolo_elastic_state* state, const char* function, const Call& call) {
   return guarded([&] {
+    ObjectFunction::require_none(function);
     const Use use(state, function);
     call(*use);
   });
@@ -183,6 +186,7 @@ KOLO_C_EXPORT kolo_status kolo_elastic_run(kolo_elastic_state* state, kolo_elast
   const char* const function = __func__;
   return guarded([&] {
     if (train == nullptr) refuse_null(function, "train");
+    ObjectFunction::require_none(function);
     // Not in use for the whole time, because `train` commits the state.
     const auto entry = Handles<kolo_elastic_state>::all().find(state, function);
     elastic::run(entry->object,

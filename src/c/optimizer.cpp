@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/overlap.hpp"
 #include "c/boundary.hpp"
 #include "c/convert.hpp"
 #include "kolo/sharded_optimizer.hpp"
@@ -132,6 +133,24 @@ kolo_status between_steps(kolo_optimizer* optimizer, const char* function, const
   });
 }
 
+/// Throws InvalidArgument for tensors that share memory.
+void require_apart(const std::vector<NamedTensor>& gradients,
+                   const std::vector<NamedTensor>& parameters, const char* function) {
+  std::vector<MemoryUse> uses;
+  for (const auto* list : {&gradients, &parameters})
+    for (const NamedTensor& named : *list)
+      uses.push_back(MemoryUse::of(named.tensor, uses.size(), /*written=*/true));
+  const Overlap both = find_overlap(std::move(uses));
+  if (!both) return;
+  const auto name_of = [&](std::size_t i) {
+    return i < gradients.size()
+               ? fmt::format("gradient '{}'", gradients[i].name)
+               : fmt::format("parameter '{}'", parameters[i - gradients.size()].name);
+  };
+  throw InvalidArgument(fmt::format("{}: {} and {} share memory", function, name_of(both->first),
+                                    name_of(both->second)));
+}
+
 }  // namespace
 
 extern "C" {
@@ -148,9 +167,11 @@ KOLO_C_EXPORT kolo_status kolo_optimizer_create(const kolo_named_tensor* gradien
     const kolo_optimizer_options all = options_of(options, defaults, function);
     const DistributedOptimizerOptions given = converted(all, function);
     const std::optional<Sharding> sharding = sharding_of(all.sharding, function);
-    handle = Handles<kolo_optimizer>::all().add(make(
-        named_tensors_of(gradients, count, function, "gradients"),
-        named_tensors_of(parameters, parameter_count, function, "parameters"), given, sharding));
+    auto reduced = named_tensors_of(gradients, count, function, "gradients");
+    auto updated = named_tensors_of(parameters, parameter_count, function, "parameters");
+    require_apart(reduced, updated, function);
+    handle = Handles<kolo_optimizer>::all().add(
+        make(std::move(reduced), std::move(updated), given, sharding));
   });
 }
 

@@ -44,7 +44,10 @@ KOLO_C_EXPORT kolo_status kolo_init(int argc, char** argv, const kolo_setting* s
 }
 
 KOLO_C_EXPORT kolo_status kolo_shutdown() {
-  return guarded([] { kolo::shutdown(); });
+  return guarded([] {
+    ObjectFunction::require_none("kolo_shutdown");
+    kolo::shutdown();
+  });
 }
 
 KOLO_C_EXPORT int kolo_initialized() { return kolo::initialized() ? 1 : 0; }
@@ -98,7 +101,11 @@ KOLO_C_EXPORT kolo_status kolo_process_set_free(kolo_process_set* set) {
 }
 
 KOLO_C_EXPORT kolo_status kolo_process_set_id(const kolo_process_set* set, int64_t* id) {
-  return answer(id, __func__, [&] { return set_of(set, "kolo_process_set_id").id(); });
+  return answer(id, __func__, [&] {
+    const ProcessSet found = set_of(set, "kolo_process_set_id");
+    static_cast<void>(found.size());  // outside of a session there is none
+    return found.id();
+  });
 }
 
 KOLO_C_EXPORT kolo_status kolo_process_set_size(const kolo_process_set* set, int* size) {

@@ -29,6 +29,10 @@ static size_t save_history(void* to, size_t capacity, void* user) {
 static kolo_status load_history(const void* bytes, size_t count, void* user) {
   struct training* const training = user;
   CHECK(count <= sizeof training->history);
+  /* These would free the bytes, or the session. */
+  CHECK_FAILS(kolo_elastic_commit(training->state), KOLO_INVALID_ARGUMENT);
+  CHECK_FAILS(kolo_elastic_restore(training->state), KOLO_INVALID_ARGUMENT);
+  CHECK_FAILS(kolo_shutdown(), KOLO_INVALID_ARGUMENT);
   memset(training->history, 0, sizeof training->history);
   if (count > 0) memcpy(training->history, bytes, count);
   return KOLO_OK;

@@ -21,6 +21,8 @@ static void test_nulls(void) {
   CHECK_ERROR(kolo_grouped_allreduce(NULL, 2, NULL), KOLO_INVALID_ARGUMENT, "`tensors` is null");
   CHECK_ERROR(kolo_grouped_allreduce(NULL, 0, NULL), KOLO_INVALID_ARGUMENT, "at least one tensor");
   CHECK_FAILS(kolo_allgather(&tensor, NULL, NULL, NULL, NULL), KOLO_INVALID_ARGUMENT);
+  CHECK_ERROR(kolo_allgather(&tensor, kolo_allocate, NULL, NULL, NULL), KOLO_INVALID_ARGUMENT,
+              "`user` is null");
   CHECK_FAILS(kolo_alltoall(&tensor, NULL, 1, kolo_allocate, NULL, NULL, NULL),
               KOLO_INVALID_ARGUMENT);
   CHECK_FAILS(kolo_join_async(NULL, &request), KOLO_INVALID_ARGUMENT);
@@ -57,6 +59,8 @@ static void test_values(void) {
   CHECK_FAILS(kolo_allreduce(&tensor, NULL), KOLO_INVALID_ARGUMENT);
   tensor.dimensions = -2;
   CHECK_ERROR(kolo_allreduce(&tensor, NULL), KOLO_INVALID_ARGUMENT, "-2 dimensions");
+  tensor.dimensions = 1 << 30;
+  CHECK_ERROR(kolo_allreduce(&tensor, NULL), KOLO_INVALID_ARGUMENT, "but a tensor has 0 to 64");
   tensor = vector_of(&value, KOLO_F32, NULL);
   CHECK_ERROR(kolo_allreduce(&tensor, NULL), KOLO_INVALID_ARGUMENT, "`shape` is null");
   tensor = vector_of(NULL, KOLO_F32, &one);
@@ -198,6 +202,7 @@ static void test_without_session(kolo_request* pending, kolo_process_set* set) {
   CHECK_FAILS(kolo_barrier(NULL), KOLO_NOT_INITIALIZED);
   CHECK_FAILS(kolo_join(NULL), KOLO_NOT_INITIALIZED);
   CHECK_FAILS(kolo_process_set_size(NULL, &result), KOLO_NOT_INITIALIZED);
+  CHECK_FAILS(kolo_process_set_id(NULL, &id), KOLO_NOT_INITIALIZED);
   CHECK_FAILS(kolo_stop_requested(&result), KOLO_NOT_INITIALIZED);
   options.process_set = set;
   if (set != NULL) {

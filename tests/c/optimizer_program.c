@@ -188,6 +188,8 @@ static void test_wrong_tensors(void) {
   CHECK_ERROR(kolo_optimizer_create(nameless, 1, NULL, 0, NULL, &optimizer), KOLO_INVALID_ARGUMENT,
               "the memory of 'weight' is null");
   nameless[0].tensor = gradients[0].tensor;
+  CHECK_ERROR(kolo_optimizer_create(gradients, 1, gradients, 1, NULL, &optimizer),
+              KOLO_INVALID_ARGUMENT, "share memory");
   CHECK_FAILS(kolo_optimizer_create((kolo_named_tensor[]){gradients[0], nameless[0]}, 2, NULL, 0,
                                     NULL, &optimizer),
               KOLO_INVALID_ARGUMENT);

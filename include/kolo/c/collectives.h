@@ -56,7 +56,7 @@ typedef struct kolo_reduce_options {
 
 /// Returns memory of `bytes` bytes for a result whose size depends on all ranks. Called once, on
 /// any thread, with the number of rows from each of the `members` of the set, in their order. It
-/// must not call Kolo, except to free handles: other calls fail with KOLO_INVALID_ARGUMENT. The
+/// must not call Kolo, except to free handles: collectives fail with KOLO_INVALID_ARGUMENT. The
 /// memory is yours, even if the operation fails afterwards; for GPU tensors it must be on the same
 /// GPU. If it returns null for a result that is not empty, or throws, the session ends. `user` is
 /// the program's pointer.
@@ -86,7 +86,7 @@ KOLO_C_EXPORT kolo_status kolo_allreduce_into_async(const kolo_tensor* input,
 
 /// The number of rows that member `index` of a set of `size` members gets in a reducescatter of
 /// `rows` rows: the first members get one more than the others if `rows` is not a multiple of
-/// `size`. -1 unless `size` is positive.
+/// `size`. -1 unless `size` is positive. `index` is from 0 to `size` - 1.
 KOLO_C_EXPORT int64_t kolo_reducescatter_rows(int64_t rows, int index, int size);
 
 /// Reduces the ranks' tensors and gives each rank its rows of the result (see

@@ -60,11 +60,12 @@ KOLO_C_EXPORT kolo_status kolo_elastic_add_optimizer(kolo_elastic_state* state, 
                                                      kolo_optimizer* optimizer);
 
 /// Writes an object to `to`, which has room for `capacity` bytes, and returns the number of bytes
-/// that the object needs: if they do not fit, nothing need be written, and the function is called
-/// again with room for as many. SIZE_MAX: the object cannot be saved.
+/// that the object needs. The first call has no room and asks for that number only; the second has
+/// room for as many, and must return the same. SIZE_MAX: the object cannot be saved. It must not
+/// call functions of the state, nor `kolo_shutdown`: these give KOLO_INVALID_ARGUMENT.
 typedef size_t (*kolo_elastic_save)(void* to, size_t capacity, void* user);
 /// Sets an object to the bytes that `kolo_elastic_save` has written, possibly in another process.
-/// Returns like a `kolo_elastic_function`.
+/// Returns like a `kolo_elastic_function`. The same calls are refused within it.
 typedef kolo_status (*kolo_elastic_load)(const void* bytes, size_t count, void* user);
 
 /// Adds an object of the program that is equal on all ranks, and whose size may change.

@@ -123,8 +123,8 @@ KOLO_C_EXPORT kolo_status kolo_optimizer_reduce(kolo_optimizer* optimizer);
 /// Scales the reduced gradients if their joint 2-norm exceeds `max_norm`, which must be positive;
 /// with sharding, this rank's shards of them. Sets `*norm`, unless null, to the norm before
 /// scaling, with the same bits on all ranks of the set; infinity or NaN if a gradient has such an
-/// element. Collective. KOLO_INVALID_ARGUMENT unless `kolo_optimizer_reduce` has succeeded and no
-/// gradient has changed since, and for gradients that are integers or in GPU memory.
+/// element. Collective. Call it after `kolo_optimizer_reduce`, and do not change a gradient in
+/// between. KOLO_INVALID_ARGUMENT before that, and for gradients that are integers or in GPU memory.
 KOLO_C_EXPORT kolo_status kolo_optimizer_clip_grad_norm(kolo_optimizer* optimizer, double max_norm,
                                                         double* norm);
 
@@ -145,8 +145,8 @@ KOLO_C_EXPORT kolo_status kolo_optimizer_end_step(kolo_optimizer* optimizer);
 
 /// Drops the gradients of this step and its passes, also between the calls that begin and end a
 /// step. Collective, even after a `kolo_join`, because reductions that some rank has begun must
-/// complete. If one rank discards a step that others apply, the next step fails with KOLO_MISMATCH
-/// on all ranks.
+/// complete. If one rank discards a step that others apply, each later step fails with
+/// KOLO_MISMATCH on all ranks until they call `kolo_optimizer_rejoin`.
 KOLO_C_EXPORT kolo_status kolo_optimizer_discard(kolo_optimizer* optimizer);
 
 /// Call it after a new session has begun: discards an unfinished step, and compares names, shapes,

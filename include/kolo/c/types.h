@@ -3,15 +3,15 @@
 //
 // Rules of the whole interface:
 // - Functions that can fail return a `kolo_status` and write their results through pointers.
-// kolo/c/error.h has the message
-//   and the ranks of an error. If a function fails, its results are not set.
+//   kolo/c/error.h has the message and the ranks of an error. If a function fails, its results are
+//   not set.
 // - A pointer must not be null unless its function says so; a null pointer gives
 //   KOLO_INVALID_ARGUMENT. Strings are UTF-8 and end with a zero byte. Arguments are copied, except
 //   the memory of tensors, and memory that a function says must stay alive.
 // - Objects are handles: the pointer types that are only declared here. A handle that was freed, or
 //   that is no handle of this type, gives KOLO_INVALID_ARGUMENT. Free each handle once.
 // - Functions are thread-safe unless they say otherwise. Requests are not thread-safe: a call gives
-// KOLO_INVALID_ARGUMENT while another thread is using the same request.
+//   KOLO_INVALID_ARGUMENT while another thread is using the same request.
 // - No exception leaves a function. A callback must neither throw nor longjmp, and a thread must
 // not be cancelled inside of a function.
 #ifndef KOLO_C_TYPES_H
