@@ -4,7 +4,8 @@
 # host, in turns.
 #
 # Usage: fsdp.sh BENCH PYTHON RANKS ROUNDS [OPTION...]
-#   BENCH    bench-fully-sharded, built with the LibTorch of PYTHON's PyTorch (./dev torch2)
+#   BENCH    bench-fully-sharded, built with the LibTorch of PYTHON's PyTorch: after ./dev torch2,
+#            cmake --build build/torch2 --target bench-fully-sharded
 #   PYTHON   a Python with PyTorch
 #   OPTION   of bench-fully-sharded, such as --layers 8
 #

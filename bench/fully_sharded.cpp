@@ -102,7 +102,7 @@ double status_mb(const std::string& name) {
 
 struct Training {
   double step_ms = 0;  // median; the first steps are not counted
-  double loss = 0;     // of the last step, mean of the ranks
+  double loss = 0;     // mean of the ranks after the last step
 };
 
 template <typename Optimizer>

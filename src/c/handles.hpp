@@ -19,7 +19,7 @@
 
 namespace kolo::internal::c {
 
-/// What a kind of handle refers to: the object, the kind in the number, and the name in messages.
+/// The object behind a kind of handle, the kind's number, and its name in messages.
 template <typename Handle>
 struct Kind;
 template <>

@@ -18,7 +18,7 @@ namespace kolo::internal::journeys {
 
 [[nodiscard]] Maker torch_maker();
 
-/// A trainer on the ranks of the set, of which this rank is one.
+/// A trainer whose parameters are divided among the ranks of the set. This rank must be in it.
 [[nodiscard]] std::unique_ptr<Trainer> make_fully_sharding(const TrainerArguments& arguments);
 
 /// LibTorch's scale; null without one.

@@ -82,9 +82,10 @@ typedef struct kolo_checkpointer_options {
   size_t size;            ///< sizeof(kolo_checkpointer_options)
   const char* directory;  ///< Of rank 0; relative to the working directory. Needed. Created by the
                           ///< first save.
-  const char* prefix;     ///< Checkpoints are folders named `<prefix>-<step>`, with at least ten digits.
-  int32_t keep_last;      ///< Number of most recent checkpoints to keep; at least 1.
-  int32_t keep_best;      ///< 1: also keep the checkpoint with the best metric.
+  const char*
+      prefix;  ///< Checkpoints are folders named `<prefix>-<step>`, with at least ten digits.
+  int32_t keep_last;  ///< Number of most recent checkpoints to keep; at least 1.
+  int32_t keep_best;  ///< 1: also keep the checkpoint with the best metric.
   kolo_goal best;
 } kolo_checkpointer_options;
 #define KOLO_CHECKPOINTER_OPTIONS \
@@ -223,8 +224,8 @@ KOLO_C_EXPORT kolo_status kolo_save_safetensors(const char* path, const kolo_nam
                                                 size_t text_count);
 
 /// Writes the tensors of the checkpoint `from`, its folder or its index, to the file `to`: a whole
-/// checkpoint if `part` is null or empty. Else the file has only the tensors of this part, under their
-/// names in the part. KOLO_INVALID_ARGUMENT for a part that the checkpoint lacks.
+/// checkpoint if `part` is null or empty. Else the file has only the tensors of this part, under
+/// their names in the part. KOLO_INVALID_ARGUMENT for a part that the checkpoint lacks.
 KOLO_C_EXPORT kolo_status kolo_merge_checkpoint(const char* from, const char* to, const char* part);
 
 #ifdef __cplusplus

@@ -124,7 +124,8 @@ KOLO_C_EXPORT kolo_status kolo_optimizer_reduce(kolo_optimizer* optimizer);
 /// with sharding, this rank's shards of them. Sets `*norm`, unless null, to the norm before
 /// scaling, with the same bits on all ranks of the set; infinity or NaN if a gradient has such an
 /// element. Collective. Call it after `kolo_optimizer_reduce`, and do not change a gradient in
-/// between. KOLO_INVALID_ARGUMENT before that, and for gradients that are integers or in GPU memory.
+/// between. KOLO_INVALID_ARGUMENT before that, and for gradients that are integers or in GPU
+/// memory.
 KOLO_C_EXPORT kolo_status kolo_optimizer_clip_grad_norm(kolo_optimizer* optimizer, double max_norm,
                                                         double* norm);
 

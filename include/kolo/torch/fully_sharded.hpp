@@ -55,7 +55,7 @@ struct HybridSets {
 /// ranks.
 [[nodiscard]] KOLO_EXPORT HybridSets add_hybrid_sets(int ranks_per_copy);
 
-/// Trains a model on n ranks, each of which holds 1/n of parameters, gradients and optimizer state
+/// Trains a model on n ranks. Each holds 1/n of the parameters, gradients and optimizer state
 /// (Rajbhandari et al., 2020, "ZeRO", stage 3, https://arxiv.org/abs/1910.02054; Zhao et al., 2023,
 /// "PyTorch FSDP", https://arxiv.org/abs/2304.11277):
 ///

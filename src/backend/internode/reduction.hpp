@@ -44,8 +44,9 @@ inline constexpr int max_owners_at_once = 8;
 /// send its data to all others.
 inline constexpr int max_factor = 7;
 
-/// The number of pairs of neighbors, from the first input on, that such a group combines next. At
-/// first so many that a power of two is left, later all: 11 inputs as 8, of which three are pairs.
+/// The number of pairs of neighbors, starting with the first input, that such a group combines in
+/// its next step. The first step combines just enough pairs to leave a power of two: of 11 inputs
+/// three pairs, which leaves 8. Later steps combine all inputs in pairs.
 [[nodiscard]] int pairs_of(int inputs);
 
 /// Combines a group until one combination remains, and returns the inputs of that. Calls

@@ -25,7 +25,7 @@ class SectionHalving {
     mpi::Exchange& exchange;
     const Owners& owners;
     int lane;
-    std::int64_t elements;             // of each section
+    std::int64_t elements;             // the length of a section
     reduction::Arithmetic arithmetic;  // without a postscale and a divisor
   };
 
