@@ -23,6 +23,8 @@ class TensorMemory final : public c10::Allocator {
   }
   /// If false, allocating throws, as it does without memory.
   static void set_available(bool available) { is_available_ = available; }
+  /// Makes the next allocation of this size throw.
+  static void fail_once(std::size_t bytes) { fails_at_ = bytes; }
   /// Bytes in use.
   [[nodiscard]] static std::int64_t now() { return now_; }
   /// The most bytes that `action` uses beyond those in use before it.
@@ -42,7 +44,9 @@ class TensorMemory final : public c10::Allocator {
 #else
   c10::DataPtr allocate(std::size_t bytes) const override {
 #endif
-    TORCH_CHECK(is_available_ || bytes == 0, "no memory for tensors");
+    std::size_t expected = bytes;
+    const bool fails = !is_available_ || fails_at_.compare_exchange_strong(expected, 0);
+    TORCH_CHECK(!fails || bytes == 0, "no memory for tensors");
     constexpr std::size_t alignment = 64;
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     void* const memory = bytes == 0 ? nullptr : std::aligned_alloc(alignment, rounded);
@@ -67,6 +71,7 @@ class TensorMemory final : public c10::Allocator {
   }
 
   static inline std::atomic<bool> is_available_{true};
+  static inline std::atomic<std::size_t> fails_at_{0};
   static inline std::atomic<std::int64_t> now_{0};
   static inline std::atomic<std::int64_t> peak_{0};
 };

@@ -15,6 +15,7 @@
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "torch/autocast_state.hpp"
+#include "torch/checkpointed_calls.hpp"
 
 namespace kolo {
 
@@ -152,10 +153,15 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
   }
 };
 
+thread_local std::uint64_t calls = 0;
+
 }  // namespace
+
+std::uint64_t internal::checkpointed_calls() noexcept { return calls; }
 
 std::vector<Tensor> checkpointed(const Function& function, const std::vector<Tensor>& inputs) {
   if (!at::GradMode::is_enabled()) return function(inputs);
+  ++calls;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].defined())
       throw InvalidArgument("checkpointed: input " + std::to_string(i) + " is undefined");

@@ -139,6 +139,25 @@ TEST_F(FullyShardedMemory, ARankWithoutMemoryEndsThePass) {
   shutdown();
 }
 
+// The allocation of one reduced gradient fails, and later ones succeed.
+TEST_F(FullyShardedMemory, OneFailedAllocationFailsThePass) {
+  if (size() == 1) return;
+  ShardedNet model = construct();
+  FullySharded sharded(model);
+  small_loss(model).backward();
+  sharded.zero_grad();
+  const Tensor loss = small_loss(model);
+  if (rank() == 1) {
+    const std::int64_t elements = model->blocks[1]->up->weight.numel() / size();
+    TensorMemory::fail_once(static_cast<std::size_t>(elements) * sizeof(float));
+    EXPECT_THROW(loss.backward(), c10::Error);
+  } else {
+    EXPECT_THROW(loss.backward(), BackwardFailed);
+  }
+  sharded.zero_grad();
+  small_loss(model).backward();
+}
+
 TEST_F(FullyShardedMemory, ConstructionHoldsOneUnit) {
   const Sizes sizes = measure_sizes();
   const std::int64_t peak = TensorMemory::peak_of([] { (void)construct(); });

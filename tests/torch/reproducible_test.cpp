@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support.hpp"  // first, as clang 14 needs it
+
 #include <gmock/gmock.h>
 #include <torch/nn/functional/dropout.h>
 #include <torch/nn/modules/conv.h>
@@ -9,8 +11,6 @@
 #include <cstdint>
 #include <stdexcept>
 #include <vector>
-
-#include "support.hpp"
 
 namespace kolo::internal::testing_support {
 namespace {

@@ -238,6 +238,7 @@ class ShardedModel {
     friend class ShardedModel;
     explicit Whole(State& state);
     State* state_;
+    std::int64_t session_;
   };
   /// Gathers all parameters. Collective; needs memory for the whole model. Do not begin forward or
   /// change shards before the guard ends.

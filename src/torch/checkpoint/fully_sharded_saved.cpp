@@ -101,6 +101,7 @@ StateDict FullySharded::full_state() const { return full_state(all_ranks_get_it)
 
 StateDict FullySharded::full_state(int root) const {
   const ProcessSet& set = state_->options.process_set;
+  if (root != all_ranks_get_it) require_root("full_state", root, {});
   if (root != all_ranks_get_it && state_->is_of_other_copy(root)) return {};
   if (root != all_ranks_get_it) require_root("full_state", root, set);
   const bool gets_it = root == all_ranks_get_it || rank() == root;
@@ -159,6 +160,7 @@ void FullySharded::load_full_state(const StateView& state) {
 
 StateDict FullySharded::full_state(const ::torch::optim::Optimizer& optimizer, int root) const {
   const ProcessSet& set = state_->options.process_set;
+  require_root("full_state", root, {});
   if (state_->is_of_other_copy(root)) return {};
   require_root("full_state", root, set);
   if (const std::string why = obstacle_to_saving(optimizer); !why.empty())

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <limits>
 #include <optional>
@@ -186,9 +187,9 @@ void FullySharded::State::leave(ShardedUnit& unit, bool threw) {
   schedule.leave(unit.index(), threw);
 }
 
-void FullySharded::State::note_recorded(ShardedUnit& unit) {
+void FullySharded::State::note_recorded(ShardedUnit& unit, bool computes_again) {
   const std::lock_guard lock(mutex);
-  schedule.note_recorded(unit.index());
+  schedule.note_recorded(unit.index(), computes_again);
 }
 
 // A call of torch::autograd::grad() is no pass: it makes no gradients of parameters.
@@ -242,9 +243,11 @@ void FullySharded::State::end_failed_pass() noexcept {
 
 namespace {
 
-// Collective. Begins the names of operations.
-std::string agree_on_prefix(const ProcessSet& set) {
-  return "fully_sharded." + std::to_string(agree_on_optimizer_number(set)) + ".";
+// Collective. Begins the names of operations, which are the same for all copies.
+std::string agree_on_prefix(const FullyShardedOptions& options) {
+  std::int64_t number = agree_on_optimizer_number(options.process_set);
+  if (options.replicas) number = agree_on_optimizer_number(*options.replicas);
+  return "fully_sharded." + std::to_string(number) + ".";
 }
 
 }  // namespace
@@ -253,7 +256,7 @@ FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions
   require_valid(options);
   const ProcessSet& set = options.process_set;
   (void)ShardPosition::of_member(set, "FullySharded");
-  const std::string prefix = agree_on_prefix(set);
+  const std::string prefix = agree_on_prefix(options);
   state_ = std::make_shared<State>(model, options, prefix);
   state_->self = state_;
   share_failure(
@@ -265,14 +268,22 @@ FullySharded::FullySharded(::torch::nn::Module& model, const FullyShardedOptions
   BackwardCall::watch(state_);
 }
 
+// Makes the same collectives as the constructor, which a process calls that has just started.
 void FullySharded::rejoin() {
   const ProcessSet& set = state_->options.process_set;
   require_world_to_rejoin(set, "FullySharded");
-  state_->prefix = agree_on_prefix(set);
-  state_->schedule.begin_session(state_->prefix);
+  if (state_->options.replicas) require_world_to_rejoin(*state_->options.replicas, "FullySharded");
+  state_->prefix = agree_on_prefix(state_->options);
+  const std::string& prefix = state_->prefix;
+  state_->schedule.begin_session(prefix);
   const ShardPosition position = ShardPosition::of_member(set, "FullySharded");
-  if (position == state_->group->position) return;
-  for (const auto& unit : state_->units) unit->divide_anew(position);
+  const auto divide = [&] {
+    if (position == state_->group->position) return;
+    for (const auto& unit : state_->units) unit->divide_anew(position);
+  };
+  share_failure(prefix + "construction", "FullySharded: ", divide, set);
+  require_agreement(prefix + "agreement", "FullySharded: the model or the options", state_->items(),
+                    set);
   state_->make_group();
 }
 
@@ -317,18 +328,19 @@ FullySharded::Counters FullySharded::counters() const {
 
 struct FullySharded::Whole::State {
   std::shared_ptr<FullySharded::State> state;
+  std::int64_t session;
 };
 
 FullySharded::Whole::Whole(std::unique_ptr<State> state) : state_(std::move(state)) {}
 FullySharded::Whole::~Whole() {
   const std::lock_guard lock(state_->state->mutex);
-  state_->state->schedule.release_all();
+  state_->state->schedule.release_all(state_->session);
 }
 
 FullySharded::Whole FullySharded::gather() const {
   const std::lock_guard lock(state_->mutex);
-  state_->schedule.gather_all();
-  return Whole(std::make_unique<Whole::State>(Whole::State{state_}));
+  const std::int64_t session = state_->schedule.gather_all();
+  return Whole(std::make_unique<Whole::State>(Whole::State{state_, session}));
 }
 
 }  // namespace kolo

@@ -42,7 +42,7 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
 
   void enter(internal::ShardedUnit& unit, bool recording) override;
   void leave(internal::ShardedUnit& unit, bool threw) override;
-  void note_recorded(internal::ShardedUnit& unit) override;
+  void note_recorded(internal::ShardedUnit& unit, bool computes_again) override;
   void enter_backward(internal::ShardedUnit& unit, std::size_t stamp, bool is_first) override;
   void gradients_complete(internal::ShardedUnit& unit) override;
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -17,14 +16,19 @@ bool is_inside(const std::string& name, const std::string& module) {
   return module.empty() || name == module || name.starts_with(module + ".");
 }
 
+// A name of a unit, which may be registered several times.
+struct Registration {
+  std::string name;
+  std::size_t unit;
+};
+
 // The unit with the longest name that has `name` inside. Names of modules that are inside of each
-// other differ in length.
-std::size_t innermost(const std::vector<ModelUnit>& units, const std::string& name) {
-  std::size_t found = 0;
-  for (std::size_t i = 1; i < units.size(); ++i)
-    if (is_inside(name, units[i].name) && units[i].name.size() > units[found].name.size())
-      found = i;
-  return found;
+// other differ in length. The root comes first.
+std::size_t innermost(const std::vector<Registration>& registrations, const std::string& name) {
+  const Registration* found = &registrations.front();
+  for (const Registration& one : registrations)
+    if (is_inside(name, one.name) && one.name.size() > found->name.size()) found = &one;
+  return found->unit;
 }
 
 std::size_t common(const std::vector<ModelUnit>& units, std::size_t a, std::size_t b) {
@@ -43,18 +47,26 @@ ModelUnits units_of(::torch::nn::Module& model) {
         "FullySharded: the model itself must be a unit: declare it as kolo::Sharded<" +
         model.name() + "> instead of the holder of " + model.name());
   ModelUnits all{.units = {{.name = "", .module = root, .parent = 0}}};
-  std::unordered_set<const detail::ShardedModule*> seen{root};
+  std::vector<Registration> registrations{{"", 0}};
+  std::unordered_map<const detail::ShardedModule*, std::size_t> seen{{root, 0}};
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
     auto* const module = dynamic_cast<detail::ShardedModule*>(item.value().get());
-    if (module == nullptr || !seen.insert(module).second) continue;
-    const std::size_t parent = innermost(all.units, item.key());
+    if (module == nullptr) continue;
+    const std::size_t parent = innermost(registrations, item.key());
     all.units[parent].contains_units = true;
-    all.units.push_back({.name = item.key(), .module = module, .parent = parent});
+    const auto [found, is_new] = seen.try_emplace(module, all.units.size());
+    registrations.push_back({item.key(), found->second});
+    if (is_new) {
+      all.units.push_back({.name = item.key(), .module = module, .parent = parent});
+    } else {
+      ModelUnit& unit = all.units[found->second];
+      unit.parent = common(all.units, unit.parent, parent);
+    }
   }
   std::unordered_map<const c10::TensorImpl*, std::size_t> known;
   for (const auto& item : model.named_parameters()) {
     if (!item.value().defined()) continue;
-    const std::size_t unit = innermost(all.units, item.key());
+    const std::size_t unit = innermost(registrations, item.key());
     const auto [found, is_new] =
         known.try_emplace(item.value().unsafeGetTensorImpl(), all.parameters.size());
     if (is_new) {

@@ -68,6 +68,8 @@ void ShardedUnit::connect(std::weak_ptr<UnitListener> listener, std::size_t inde
     entry.require_own();
     entry.freed =
         make_freed_element(whole.options().dtype(compute.value_or(entry.shard.scalar_type())));
+    entry.trains = whole.requires_grad();  // ConstructSharded has divided it long before
+    entry.shard.set_requires_grad(entry.trains);
     // A tensor of another dtype takes the place of the old one behind the module's tensor.
     whole.set_data(entry.freed.detach());
     entry.hide();
@@ -121,6 +123,8 @@ void ShardedUnit::divide_anew(ShardPosition position) {
   position_ = position;
   for (ShardedParameter& entry : entries_) {
     entry.shard.mutable_grad().reset();
+    entry.gradient.reset();
+    entry.is_used = false;
     entry.shard.set_data(at::full({position.size(entry.elements)},
                                   std::numeric_limits<double>::quiet_NaN(),
                                   entry.shard.options().requires_grad(false)));

@@ -31,8 +31,8 @@ class UnitListener {
   virtual void enter(ShardedUnit& unit, bool recording) = 0;
   /// Does not throw if `threw`.
   virtual void leave(ShardedUnit& unit, bool threw) = 0;
-  /// Results of a use have become part of the graph.
-  virtual void note_recorded(ShardedUnit& unit) = 0;
+  /// Results of a use have become part of the graph. `computes_again`: some by `checkpointed`.
+  virtual void note_recorded(ShardedUnit& unit, bool computes_again) = 0;
   /// `is_first`: of the results of one use.
   virtual void enter_backward(ShardedUnit& unit, std::size_t stamp, bool is_first) = 0;
   virtual void gradients_complete(ShardedUnit& unit) = 0;

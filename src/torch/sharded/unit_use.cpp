@@ -9,11 +9,15 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "torch/checkpointed_calls.hpp"
 
 namespace kolo::internal {
 
 UnitUse::UnitUse(const std::shared_ptr<ShardedUnit>& unit)
-    : unit_(unit), listener_(unit->listener()), first_node_(at::sequence_number::peek()) {
+    : unit_(unit),
+      listener_(unit->listener()),
+      first_node_(at::sequence_number::peek()),
+      checkpointed_before_(checkpointed_calls()) {
   if (!listener_)
     throw InvalidArgument(
         "FullySharded: the module's parameters are in shards, and no FullySharded gathers them. "
@@ -43,7 +47,7 @@ void UnitUse::add_result(const ::torch::Tensor& tensor) {
   if (is_reached_ == nullptr) {
     is_reached_ = std::make_shared<bool>(false);
     stamp_ = unit_->stamp();  // now: one rank keeps what forward has written to its parameters
-    listener_->note_recorded(*unit_);
+    listener_->note_recorded(*unit_, checkpointed_calls() != checkpointed_before_);
   }
   tensor.register_hook([unit = std::weak_ptr(unit_), stamp = stamp_,
                         is_reached = is_reached_](const at::TensorBase&) {

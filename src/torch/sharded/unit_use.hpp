@@ -28,6 +28,7 @@ class UnitUse {
   std::shared_ptr<UnitListener> listener_;
   std::size_t stamp_ = 0;
   std::uint64_t first_node_;  // autograd numbers the nodes of this use from here
+  std::uint64_t checkpointed_before_;
   /// Whether backward has come to this use; null before the first result.
   std::shared_ptr<bool> is_reached_{};
   bool has_ended_ = false;

@@ -145,13 +145,13 @@ void ShardedModel::Backward::end() {
 }
 
 ShardedModel::Whole::Whole(State& state) : state_(&state) {
-  state.schedule.gather_all();
+  session_ = state.schedule.gather_all();
   ++state.wholes;
 }
 
 ShardedModel::Whole::~Whole() {
   --state_->wholes;
-  state_->schedule.release_all();
+  state_->schedule.release_all(session_);
 }
 
 std::vector<ConstTensorView> ShardedModel::Whole::parameters(std::size_t unit) const {

@@ -23,6 +23,7 @@ void UnitSchedule::begin_session(const std::string& prefix) {
 
 void UnitSchedule::reset() noexcept {
   leave_pass();
+  forget_uses();
   units_.reset();
   in_forward_ = false;
   is_broken_ = false;
@@ -31,10 +32,10 @@ void UnitSchedule::reset() noexcept {
 
 void UnitSchedule::gather(std::size_t unit) { units_.make_whole(units_.at(unit)); }
 
-void UnitSchedule::gather_all() { units_.hold_all(); }
+std::int64_t UnitSchedule::gather_all() { return units_.hold_all(); }
 
-void UnitSchedule::release_all() noexcept {
-  units_.release();
+void UnitSchedule::release_all(std::int64_t session) noexcept {
+  units_.release(session);
   if (!in_pass_ && forwards_ == 0) units_.free_all();
 }
 
@@ -53,6 +54,7 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
 void UnitSchedule::enter(std::size_t index, bool recording) {
   Unit& unit = units_.at(index);
   if (in_pass_) return enter_again(unit);
+  if (recording && uses_are_old_) forget_uses();
   if (holds_all()) {  // all parameters are whole, and each rank may do what it likes
     if (recording)
       throw InvalidArgument(
@@ -107,6 +109,7 @@ void UnitSchedule::leave(std::size_t index, bool threw) {
 
 void UnitSchedule::begin_forward(bool recording) {
   if (is_broken_) fail_broken_forward();
+  if (recording && uses_are_old_) forget_uses();
   // A step may have changed the shards without a new version, so nothing stays from an earlier
   // forward. Its backward gathers again.
   units_.free_all();
@@ -242,11 +245,14 @@ void UnitSchedule::pass_over_backward(Unit& unit) {
   if (unit.shape.contains_units || unit.is_reduced) return;
   if (unit.reached > 0 && unit.reached < unit.uses) return;
   const bool is_to_come = unit.reached < unit.uses && forwards_ > 1;
-  if (unit.reached == 0) {
-    units_.make_whole(unit);
-    gather_ahead_in_backward(units_.position_of(unit));
-  }
+  gather_unreached(unit);
   if (!is_to_come) gradients_complete(unit.index);
+}
+
+void UnitSchedule::gather_unreached(Unit& unit) {
+  if (unit.reached > 0) return;
+  units_.make_whole(unit);
+  gather_ahead_in_backward(units_.position_of(unit));
 }
 
 void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
@@ -261,17 +267,19 @@ void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
 }
 
 // All nodes that need a trained parameter also lead to its gradient, so they have run. Those that
-// need a frozen one may still run, and so may those of a unit that was passed over.
+// need a frozen one may still run, and so may those of a unit that was passed over. What is
+// computed again in backward, as by checkpointed() inside of the unit, needs the parameters at any
+// time.
 void UnitSchedule::free_in_backward(Unit& unit) noexcept {
   const bool is_needed = unit.shape.contains_units || unit.shape.has_frozen || unit.running > 0 ||
-                         unit.reached < unit.uses;
+                         unit.reached < unit.uses || unit.computes_again;
   if (!is_needed && !holds_all()) unit.whole.free();
 }
 
 void UnitSchedule::reduce(std::size_t index, const char* round) {
   Unit& unit = units_.at(index);
-  unit.is_reduced = true;
   std::unique_ptr<UnitGradients> gradients = unit.memory->take_gradients();
+  unit.is_reduced = true;  // not before: if there was no memory, the end of the pass tries again
   free_in_backward(unit);
   // Ranks reduce units that contain others at different times, so nobody waits for those before the
   // end of the pass.
@@ -325,8 +333,10 @@ void UnitSchedule::complete_pass() noexcept {
   completion_.attempt([&] {
     for (std::size_t i = order().size(); order().is_agreed() && i-- > 0;) {
       Unit& unit = units_.at_position(i);
-      unit.uses = unit.reached;  // nothing comes any more
-      pass_over_backward(unit);
+      if (unit.shape.contains_units || unit.is_reduced) continue;
+      gather_unreached(unit);
+      gradients_complete(unit.index);
+      if (unit.running == 0 && !holds_all()) unit.whole.free();  // nothing comes any more
     }
     for (std::size_t i = 0; i < units_.size(); ++i)
       if (!units_.at(i).is_reduced && order().is_agreed()) gradients_complete(i);
@@ -379,11 +389,21 @@ void UnitSchedule::leave_pass() noexcept {
   is_complete_ = false;
   completion_.clear();
   forwards_ = 0;
+  uses_are_old_ = true;
   for (Unit& unit : units_) {
     unit.is_used = unit.is_reduced = unit.is_late = false;
-    unit.uses = unit.reached = 0;
+    unit.reached = 0;
   }
   units_.free_all();
+}
+
+// Backward may come to the same uses in several passes, until there are new ones.
+void UnitSchedule::forget_uses() noexcept {
+  uses_are_old_ = false;
+  for (Unit& unit : units_) {
+    unit.uses = 0;
+    unit.computes_again = false;
+  }
 }
 
 }  // namespace kolo::internal

@@ -66,8 +66,12 @@ class UnitSchedule {
   KOLO_EXPORT void enter(std::size_t unit, bool recording);
   KOLO_EXPORT void leave(std::size_t unit, bool threw);
 
-  /// Results of a use of the unit have become part of the graph.
-  void note_recorded(std::size_t unit) { ++units_.at(unit).uses; }
+  /// Results of a use of the unit have become part of the graph. `computes_again`: backward will
+  /// compute parts of the use again.
+  void note_recorded(std::size_t index, bool computes_again = false) {
+    ++units_.at(index).uses;
+    units_.at(index).computes_again |= computes_again;
+  }
   /// Backward comes to results of the unit, which were computed when its memory had this `stamp`.
   /// `is_first`: of this use. Throws Error if the parameters have changed since. Begins a pass.
   KOLO_EXPORT void enter_backward(std::size_t unit, std::size_t stamp, bool is_first);
@@ -92,9 +96,10 @@ class UnitSchedule {
   /// The same after a forward.
   KOLO_EXPORT void take_part_in_backward(bool reducing);
 
-  /// Gathers all units, and keeps them until `release_all`. Calls may nest.
-  KOLO_EXPORT void gather_all();
-  KOLO_EXPORT void release_all() noexcept;
+  /// Gathers all units as they are now, and keeps them until `release_all`, which takes the number
+  /// that is returned. Calls may nest.
+  [[nodiscard]] KOLO_EXPORT std::int64_t gather_all();
+  KOLO_EXPORT void release_all(std::int64_t session) noexcept;
   [[nodiscard]] bool holds_all() const { return units_.holds_all(); }
   /// Gathers a unit if it is not there, outside of forward and backward. The next forward frees it.
   KOLO_EXPORT void gather(std::size_t unit);
@@ -131,6 +136,7 @@ class UnitSchedule {
   void gather_ahead();
 
   void pass_over_backward(Unit& unit);
+  void gather_unreached(Unit& unit);
   void gather_ahead_in_backward(std::size_t position);
   void free_in_backward(Unit& unit) noexcept;
   void reduce(std::size_t unit, const char* round);
@@ -139,15 +145,17 @@ class UnitSchedule {
   [[nodiscard]] UnitPassSummary agree_on_summary();
   void reduce_late(const UnitPassSummary& summary);
   void leave_pass() noexcept;
+  void forget_uses() noexcept;
 
   UnitScheduleOptions options_;
   UnitTable units_;
 
-  bool in_forward_ = false;  // of the root
-  bool recording_ = false;   // this forward, or the last one
-  bool is_broken_ = false;   // the last forward has thrown
-  std::size_t next_ = 0;     // position of the first unit to which this forward has not come
-  int forwards_ = 0;         // that have recorded since the last pass
+  bool in_forward_ = false;    // of the root
+  bool recording_ = false;     // this forward, or the last one
+  bool is_broken_ = false;     // the last forward has thrown
+  std::size_t next_ = 0;       // position of the first unit to which this forward has not come
+  int forwards_ = 0;           // that have recorded since the last pass
+  bool uses_are_old_ = false;  // all uses of units were recorded before the last pass
 
   bool reduces_next_ = true;
   bool in_pass_ = false;

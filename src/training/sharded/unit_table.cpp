@@ -17,6 +17,7 @@ void UnitTable::begin_session(std::string prefix) {
 
 void UnitTable::reset() noexcept {
   holders_ = 0;
+  ++session_;
   for (ScheduledUnit& unit : units_) {
     unit.whole.free();
     unit.running = 0;
@@ -39,10 +40,13 @@ void UnitTable::free_all() noexcept {
     if (unit.running == 0) unit.whole.free();
 }
 
-void UnitTable::hold_all() {
+// A step may have changed the shards without a new version.
+std::int64_t UnitTable::hold_all() {
+  free_all();
   for (ScheduledUnit& unit : units_) start_gather(unit);
   for (ScheduledUnit& unit : units_) make_whole(unit);
   ++holders_;
+  return session_;
 }
 
 }  // namespace kolo::internal

@@ -28,12 +28,13 @@ struct ScheduledUnit {
   UnitShape shape;
   UnitMemory* memory;
   WholeUnit whole;
-  int running = 0;          ///< Forwards of this unit that have begun and not ended.
-  bool is_used = false;     ///< In a forward of this rank since the last pass.
-  int uses = 0;             ///< Recorded on this rank since the last pass.
-  int reached = 0;          ///< Uses to which backward has come in this pass.
-  bool is_reduced = false;  ///< In this pass.
-  bool is_late = false;     ///< Has gradients that came after it was reduced.
+  int running = 0;              ///< Forwards of this unit that have begun and not ended.
+  bool is_used = false;         ///< In a forward of this rank since the last pass.
+  int uses = 0;                 ///< Recorded on this rank since the last pass, or before it.
+  bool computes_again = false;  ///< Backward computes parts of a use again.
+  int reached = 0;              ///< Uses to which backward has come in this pass.
+  bool is_reduced = false;      ///< In this pass.
+  bool is_late = false;         ///< Has gradients that came after it was reduced.
 };
 
 /// Owns the units, and gathers and frees them. `order` is that in which forward comes to them; a
@@ -72,9 +73,12 @@ class UnitTable {
   /// Frees the units that no forward is using, unless all are held.
   void free_all() noexcept;
 
-  /// Gathers all units, and keeps them until `release`. Calls may nest.
-  void hold_all();
-  void release() noexcept { --holders_; }
+  /// Gathers all units, and keeps them until `release`, which does nothing in another session than
+  /// the one whose number is returned. Calls may nest.
+  [[nodiscard]] std::int64_t hold_all();
+  void release(std::int64_t session) noexcept {
+    if (session == session_) --holders_;
+  }
   [[nodiscard]] bool holds_all() const { return holders_ > 0; }
 
   [[nodiscard]] std::int64_t gathers() const { return gathers_; }
@@ -88,6 +92,7 @@ class UnitTable {
   std::vector<ScheduledUnit> units_{};
   bool in_pass_ = false;
   int holders_ = 0;  // calls of `hold_all`
+  std::int64_t session_ = 0;
   std::int64_t gathers_ = 0;
   std::int64_t late_gathers_ = 0;
 };

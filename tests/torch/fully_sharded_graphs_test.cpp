@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// FullySharded where backward meets units in other ways than forward.
+#include "fully_sharded_network.hpp"  // first, as clang 14 needs it
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <optional>
+
+namespace kolo::internal::testing_support {
+namespace {
+
+using FullyShardedGraphs = TorchTest;
+
+const auto graphs_options = optim::AdamWOptions(0.01);
+
+/// A block of which `part` is computed again in backward: 1: the first, 2: the last, 3: both.
+struct PartlyImpl : nn::Module {
+  explicit PartlyImpl(int width)
+      : up(register_module("up", nn::Linear(width, 2 * width))),
+        down(register_module("down", nn::Linear(2 * width, width))) {}
+  Tensor forward(const Tensor& input) {
+    const auto first = [this](const Tensor& x) { return ::torch::gelu(up(x)); };
+    const auto last = [this](const Tensor& x) { return down(x).tanh(); };
+    const Tensor middle = (part & 1) != 0 ? checkpointed(first, input) : first(input);
+    return (part & 2) != 0 ? checkpointed(last, middle) : last(middle);
+  }
+  nn::Linear up, down;
+  inline static int part = 0;
+};
+TORCH_MODULE(Partly);
+
+/// Comes to its blocks on a path, which may come to one several times.
+template <typename Holder>
+struct PathNetImpl : nn::Module {
+  explicit PathNetImpl(int count = 3) : input(register_module("input", nn::Linear(5, 7))) {
+    for (int i = 0; i < count; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), Holder(7)));
+  }
+  Tensor forward(const Tensor& data) {
+    Tensor hidden = input(data);
+    for (const std::size_t i : path) hidden = blocks[i]->forward(hidden);
+    return hidden;
+  }
+  nn::Linear input;
+  std::vector<Holder> blocks{};
+  std::vector<std::size_t> path{0, 1, 2};
+};
+template <typename Block>
+using PathNet = nn::ModuleHolder<PathNetImpl<Block>>;
+template <typename Block>
+using ShardedPathNet = Sharded<nn::ModuleHolder<PathNetImpl<Sharded<Block>>>>;
+
+/// Both trainings make `step(model, gradients, optimizer, number)`.
+template <typename Block, typename Step>
+void expect_same_on_paths(const Step& step, int steps = 4) {
+  ::torch::manual_seed(3);
+  ShardedPathNet<Block> model;
+  FullySharded sharded(model);
+  optim::AdamW optimizer(sharded.parameters(), graphs_options);
+  for (int i = 0; i < steps; ++i) step(model, sharded, optimizer, i);
+  ::torch::manual_seed(3);
+  PathNet<Block> expected;
+  DistributedOptimizer plain(optim::AdamW(expected->parameters(), graphs_options),
+                             expected->named_parameters());
+  for (int i = 0; i < steps; ++i) step(expected, plain, plain, i);
+  expect_same_state(sharded.full_state(), state(*expected));
+}
+
+TEST_F(FullyShardedGraphs, PartsOfAUnitMayBeCheckpointed) {
+  for (const int part : {1, 2, 3})
+    for (const bool repeats : {false, true})
+      expect_same_on_paths<Partly>([&](auto& model, auto& gradients, auto& optimizer, int step) {
+        PartlyImpl::part = part;
+        if (repeats && step > 0) model->path = {0, 1, 2, 0};
+        usual(model, gradients, optimizer, step);
+      });
+}
+
+// A pass does not end the life of a graph.
+TEST_F(FullyShardedGraphs, BackwardMayComeSeveralTimes) {
+  PartlyImpl::part = 0;
+  for (const std::vector<std::size_t>& path :
+       {std::vector<std::size_t>{0, 1, 2}, {0, 1, 0, 2}, {1, 0, 2}})
+    for (const bool retains : {false, true})
+      expect_same_on_paths<Partly>(
+          [&](auto& model, auto& /*gradients*/, auto& optimizer, int step) {
+            optimizer.zero_grad();
+            if (step > 0) model->path = path;  // the first step agrees on the order
+            const Tensor first = loss_of(model, step);
+            const Tensor second = retains ? first : loss_of(model, step + 100);
+            first.backward({}, /*keep_graph=*/retains);
+            second.backward();
+            optimizer.step();
+          });
+}
+
+TEST_F(FullyShardedGraphs, FreezingAfterTheGuardCounts) {
+  ::torch::manual_seed(3);
+  ShardedPathNet<Partly> model = [] {
+    const ConstructSharded guard;
+    return ShardedPathNet<Partly>();
+  }();
+  for (const Tensor& parameter : model->blocks[1]->parameters())
+    Tensor(parameter).requires_grad_(false);
+  FullySharded sharded(model);
+  for (const auto& [name, shard] : sharded.named_parameters())
+    EXPECT_EQ(shard.requires_grad(), !name.starts_with("block1.")) << name;
+  const StateDict before = sharded.full_state();
+  optim::SGD optimizer(sharded.parameters(), 0.1);
+  loss_of(model, 0).backward();
+  optimizer.step();
+  const StateDict after = sharded.full_state();
+  for (const auto& [name, tensor] : before.tensors)
+    EXPECT_EQ(after.tensors.at(name) == tensor, name.starts_with("block1.")) << name;
+}
+
+/// One block under several names, as in ALBERT.
+template <typename Holder>
+struct RepeatingImpl : nn::Module {
+  RepeatingImpl() : list(register_module("list", nn::ModuleList())), block(7) {
+    for (int i = 0; i < 3; ++i) list->push_back(block.ptr());
+  }
+  Tensor forward(const Tensor& data) {
+    Tensor hidden = ::torch::constant_pad_nd(data, {0, 2});
+    for (int i = 0; i < 3; ++i) hidden = block->forward(hidden);
+    return hidden;
+  }
+  nn::ModuleList list;
+  Holder block;
+};
+
+TEST_F(FullyShardedGraphs, AUnitMayHaveSeveralNames) {
+  using Model = Sharded<nn::ModuleHolder<RepeatingImpl<Sharded<Block>>>>;
+  for (const bool guarded : {false, true}) {
+    ::torch::manual_seed(3);
+    Model model = [&] {
+      std::optional<ConstructSharded> guard;
+      if (guarded) guard.emplace();
+      return Model();
+    }();
+    FullySharded sharded(model);
+    optim::AdamW optimizer(sharded.parameters(), graphs_options);
+    for (int i = 0; i < 3; ++i) usual(model, sharded, optimizer, i);
+    EXPECT_GT(sharded.counters().gathers, size() > 1 ? 3 : -1);  // not kept by the root
+    ::torch::manual_seed(3);
+    nn::ModuleHolder<RepeatingImpl<Block>> expected;
+    DistributedOptimizer plain(optim::AdamW(expected->parameters(), graphs_options),
+                               expected->named_parameters());
+    for (int i = 0; i < 3; ++i) usual(expected, plain, plain, i);
+    const StateDict found = sharded.full_state();
+    for (const auto& [name, tensor] : state(*expected).tensors)
+      if (found.tensors.contains(name)) {
+        EXPECT_TRUE(found.tensors.at(name) == tensor) << name;
+      }
+  }
+}
+
+// SGD writes to shards without a new version.
+TEST_F(FullyShardedGraphs, GatherSeesTheLastStep) {
+  auto model = make_net<ShardedNet>();
+  FullySharded sharded(model);
+  optim::SGD optimizer(sharded.parameters(), 0.5);
+  loss_of(model, 0).backward();
+  (void)loss_of(model, 1);  // keeps the root and the last unit
+  optimizer.step();
+  const StateDict expected = sharded.full_state();
+  const auto whole = sharded.gather();
+  expect_same_state(state(*model), expected);
+}
+
+TEST_F(FullyShardedGraphs, AGuardOfAnEarlierSessionReleasesNothing) {
+  auto model = make_net<ShardedNet>();
+  FullySharded sharded(model);
+  {
+    const auto old = sharded.gather();
+    sharded.rejoin();
+  }
+  const auto whole = sharded.gather();
+  EXPECT_THROW((void)loss_of(model, 0), InvalidArgument);
+}
+
+// Ranks of one copy have made more optimizers than those of the others.
+TEST_F(FullyShardedGraphs, CopiesAgreeOnNames) {
+  if (size() != 2 && size() != 4) return;
+  const ProcessSet alone = add_process_set({0});
+  const Tensor parameter = ::torch::ones({2}, ::torch::requires_grad());
+  std::optional<DistributedOptimizer<optim::SGD>> other;
+  if (rank() == 0)
+    other.emplace(optim::SGD(std::vector<Tensor>{parameter}, 0.1),
+                  NamedParameters{{"other", parameter}},
+                  DistributedOptimizerOptions{.process_set = alone});
+  const HybridSets sets = add_hybrid_sets(size() / 2);
+  auto model = make_net<ShardedNet>();
+  FullySharded sharded(model, {.process_set = sets.process_set, .replicas = sets.replicas});
+  optim::SGD optimizer(sharded.parameters(), 0.1);
+  usual(model, sharded, optimizer, 0);
+  EXPECT_THROW((void)sharded.full_state(99), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
