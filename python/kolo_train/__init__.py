@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kolo: distributed data-parallel training. `kolo_train.torch` has the optimizer for PyTorch."""
 
-from types import ModuleType as _ModuleType
-
 from . import _core
 from .collectives import (
     Adasum, Average, Compression, Max, Min, Product, ReduceOp, Sum, allgather, allgather_async, allreduce,
@@ -24,5 +22,18 @@ from .session import (
 _core.set_error_factory(make_error)
 
 __version__ = _core.version()
-__all__ = [name for name, value in list(globals().items())
-           if not name.startswith("_") and not isinstance(value, _ModuleType) and name != "make_error"]
+__all__ = [
+    "__version__", "Adasum", "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce",
+    "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "Average",
+    "BackendError", "BackwardFailed", "barrier", "barrier_async", "broadcast", "broadcast_", "broadcast_async",
+    "broadcast_async_", "broadcast_object", "broadcast_parameters", "build_info", "CheckpointError",
+    "Compression", "cpu_operations", "cross_rank", "cross_size", "DuplicateName", "Error", "global_process_set",
+    "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "HookFailed", "init", "InvalidArgument", "is_homogeneous", "is_initialized",
+    "join", "join_async", "local_rank", "local_size", "Max", "MembershipChanged", "Min", "Mismatch",
+    "NotInitialized", "PeerLeft", "poll", "ProcessSet", "Product", "rank", "ReduceOp", "reducescatter",
+    "reducescatter_async", "remove_process_set", "Request", "request_stop", "require_equal", "ShutDown",
+    "shutdown", "size", "Stalled", "start_timeline", "statistics_text", "stop_requested", "stop_timeline",
+    "Sum", "synchronize", "write_flight_record",
+]

@@ -22,7 +22,7 @@ def exportable(array: Any) -> Any:
 
 def shape_of(array: Any) -> tuple[int, ...]:
     """The shape of any array."""
-    return tuple(array.shape) if hasattr(array, "shape") else memoryview(array).shape
+    return tuple(array.shape if hasattr(array, "shape") else memoryview(array).shape or ())
 
 
 def empty(like: Any, shape: Sequence[int]) -> Any:

@@ -11,7 +11,7 @@ their submission to the process set.
 """
 
 import enum
-from typing import Any, Optional, Sequence, TypeVar, Union
+from typing import Any, Optional, Sequence, TypeVar
 
 from . import _core
 from .arrays import copy, empty, exportable, from_extension, shape_of
@@ -220,7 +220,7 @@ def alltoall_async(tensor: Tensor, splits: Optional[Sequence[int]] = None, name:
 
 
 def alltoall(tensor: Tensor, splits: Optional[Sequence[int]] = None, name: Optional[str] = None,
-             process_set: ProcessSet = global_process_set) -> Union[Tensor, tuple[Tensor, list[int]]]:
+             process_set: ProcessSet = global_process_set) -> Any:
     """Sends `splits[i]` rows of the tensor to the i-th member of the set, and returns the rows that this
     rank receives and, with `splits`, their numbers. Without `splits`, each member gets as many."""
     return alltoall_async(tensor, splits, name, process_set).wait()

@@ -25,7 +25,7 @@ def broadcast_object(value: Any, root_rank: int = 0, name: Optional[str] = None,
     if data is None:
         data = numpy.empty(int(size), numpy.uint8)
     broadcast_(data, root_rank, name, process_set)
-    return value if own else pickle.loads(data)
+    return value if own else pickle.loads(data.data)
 
 
 def allgather_object(value: Any, name: Optional[str] = None,
@@ -35,7 +35,7 @@ def allgather_object(value: Any, name: Optional[str] = None,
     sizes = allgather(numpy.array([data.size], numpy.int64), name and name + ".size", process_set)
     everything = allgather(data, name, process_set)
     ends = numpy.cumsum(sizes)
-    return [pickle.loads(everything[end - size:end]) for size, end in zip(sizes, ends)]
+    return [pickle.loads(everything[end - size:end].data) for size, end in zip(sizes, ends)]
 
 
 def named(tensors: NamedTensors) -> list[tuple[str, Any]]:
@@ -46,8 +46,8 @@ def named(tensors: NamedTensors) -> list[tuple[str, Any]]:
 
 def _is_contiguous(tensor: Any) -> bool:
     if hasattr(tensor, "is_contiguous"):
-        return tensor.is_contiguous()
-    return not hasattr(tensor, "flags") or tensor.flags.c_contiguous
+        return bool(tensor.is_contiguous())
+    return not hasattr(tensor, "flags") or bool(tensor.flags.c_contiguous)
 
 
 def broadcast_parameters(params: NamedTensors, root_rank: int = 0,

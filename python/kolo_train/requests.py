@@ -3,8 +3,6 @@
 
 from typing import Any, Callable, Generic, Optional, TypeVar
 
-from . import _core
-
 Result = TypeVar("Result")
 
 
@@ -28,11 +26,11 @@ class Request(Generic[Result]):
 
     def wait_for(self, seconds: float) -> bool:
         """As `wait`, but at most so long. True if the operation is done."""
-        return self._request.wait_for(seconds)
+        return bool(self._request.wait_for(seconds))
 
     def ready(self) -> bool:
         """True once `wait` would not block. Does not raise the operation's error."""
-        return self._request.ready()
+        return bool(self._request.ready())
 
     def _take(self) -> Result:
         if self._finish is not None:

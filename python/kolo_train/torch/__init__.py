@@ -4,9 +4,6 @@ or newer. Tensors are on the CPU.
 
 The collectives are not recorded for gradients."""
 
-from .. import *  # noqa: F401,F403
-from .optimizer import DistributedOptimizer
-from .state import broadcast_optimizer_state
-
-__all__ = [*(name for name in globals() if not name.startswith("_")), "DistributedOptimizer",
-           "broadcast_optimizer_state"]
+from .. import *  # noqa: F401,F403  pylint: disable=wildcard-import,unused-wildcard-import
+from .optimizer import DistributedOptimizer as DistributedOptimizer
+from .state import broadcast_optimizer_state as broadcast_optimizer_state

@@ -189,5 +189,5 @@ def DistributedOptimizer(  # noqa: N802  pylint: disable=invalid-name
     reducer = _Reducer(parameters, backward_passes_per_step, compare_at_start, sparse_as_dense, options)
     before = type(optimizer)
     optimizer.__class__ = type("Distributed" + before.__name__, (_Distributed, before), {})
-    optimizer._kolo = reducer  # type: ignore[attr-defined]
+    optimizer._kolo = reducer
     return optimizer
