@@ -4,17 +4,18 @@
 # alternating runs. Prints microseconds, and each peer's time relative to Kolo's.
 # Usage: peers.sh KOLO_PERF PYTHON SET [RANKS [ROUNDS]]
 #   PYTHON has horovod.torch; SET is one of kolo-perf --gradients. The environment variable PEERS
-#   selects the peers (default: "horovod horovod_tuned ddp"), and MEMORY the memory of Kolo's
-#   tensors: private (the default) or shared. If a peer fails, the script prints its last messages,
-#   continues with the other peers, and exits with status 1.
+#   selects the peers (default: "horovod horovod_tuned ddp"; "python" is Kolo's Python package of the
+#   same build), and MEMORY the memory of Kolo's tensors: private (the default) or shared. If a peer
+#   fails, the script prints its last messages, continues with the other peers, and exits with
+#   status 1.
 set -euo pipefail
 kolo_perf=$1 python=$2 set=$3 ranks=${4:-2} rounds=${5:-3}
 here=$(dirname "$0")
 read -ra peers <<<"${PEERS:-horovod horovod_tuned ddp}"
 for peer in "${peers[@]}"; do
   case $peer in
-    horovod | horovod_tuned | ddp) ;;
-    *) echo "peers.sh: unknown peer '$peer': horovod, horovod_tuned or ddp" >&2; exit 2 ;;
+    horovod | horovod_tuned | ddp | python) ;;
+    *) echo "peers.sh: unknown peer '$peer': horovod, horovod_tuned, ddp or python" >&2; exit 2 ;;
   esac
 done
 # Open MPI's tuning for large messages; see docs/performance.md.
@@ -41,6 +42,14 @@ run_horovod() { # [mpirun options ...]
 run_horovod_tuned() { run_horovod "${tuned[@]}"; }
 # shellcheck disable=SC2317
 run_ddp() { mpirun -np "$ranks" "$python" "$here/ddp_gradients.py" "$file" | tail -n 1; }
+
+# shellcheck disable=SC2317
+run_python() {
+  local build
+  build=$(dirname "$kolo_perf")
+  PYTHONPATH=$build/../python "$build/kolorun" -np "$ranks" "$python" "$here/python_gradients.py" "$file" |
+    tail -n 1
+}
 
 # measure NAME: sets `took` to the microseconds of run_NAME; on failure reports the reason.
 measure() {

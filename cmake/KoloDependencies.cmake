@@ -78,6 +78,29 @@ if(NOT KOLO_WITH_FABRIC STREQUAL "OFF")
   endif()
 endif()
 
+# The Python package's extension module: ./dev test installs nanobind for the Python in build/python.
+# An interpreter cannot load a library that a sanitizer has instrumented.
+set(KOLO_HAVE_PYTHON OFF)
+if(NOT KOLO_WITH_PYTHON STREQUAL "OFF" AND NOT KOLO_SANITIZE AND NOT KOLO_BUILD_FUZZERS)
+  if(NOT Python_EXECUTABLE AND EXISTS "${PROJECT_SOURCE_DIR}/build/python/bin/python3")
+    set(Python_EXECUTABLE "${PROJECT_SOURCE_DIR}/build/python/bin/python3")
+  endif()
+  find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+  if(Python_FOUND)
+    execute_process(COMMAND "${Python_EXECUTABLE}" -B -m nanobind --cmake_dir
+      OUTPUT_VARIABLE KOLO_NANOBIND_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(KOLO_NANOBIND_DIR)
+      find_package(nanobind CONFIG QUIET PATHS "${KOLO_NANOBIND_DIR}" NO_DEFAULT_PATH)
+    endif()
+  endif()
+  if(nanobind_FOUND)
+    set(KOLO_HAVE_PYTHON ON)
+    message(STATUS "Kolo: with Python ${Python_VERSION} (${Python_EXECUTABLE})")
+  else()
+    kolo_leave_out(KOLO_WITH_PYTHON "the Python package" "Python's headers or its package nanobind" python3-dev)
+  endif()
+endif()
+
 # LibTorch's package appends to CMAKE_CXX_FLAGS and sets the language standard: the block() contains it.
 set(KOLO_HAVE_TORCH OFF)
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")

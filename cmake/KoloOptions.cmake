@@ -48,6 +48,7 @@ kolo_choice(KOLO_WITH_TORCH AUTO "Build kolo::torch, which needs LibTorch")
 kolo_choice(KOLO_WITH_CUDA AUTO "Support tensors on GPUs, which needs CUDA")
 kolo_choice(KOLO_WITH_NCCL AUTO "Support NCCL between GPUs")
 kolo_choice(KOLO_WITH_FABRIC AUTO "Support RDMA networks without MPI, which needs libfabric")
+kolo_choice(KOLO_WITH_PYTHON ${kolo_build_default} "Build the extension module of the Python package, which needs nanobind")
 
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)

@@ -85,6 +85,7 @@ programs_of_others() {
     mpi.launcher.by_torchrun.killed_and_watched.*) echo departure_program ;;
     mpi.straggler.*) echo straggler_program ;;
     mpi.top | mpi.draw) echo kolorun kolo-diagnose straggler_program ;;
+    mpi.python_*) echo kolorun kolo_python ;;
     mpi.launcher.by_torchrun.gpu_last_kernels.*) echo gpu_last_kernels_program ;;
   esac
 }
@@ -190,7 +191,10 @@ copy_tree
 torch=OFF
 if grep -hq '^Tests:.*torch\.' "${patches[@]}"; then torch=ON; fi
 mapfile -t all < <(for patch in "${patches[@]}"; do tests_of "$patch"; done | tr ' ' '\n' | sort -u)
+# The Python that ./dev test has made, if the Python package is tested.
+export KOLO_PYTHON=${KOLO_PYTHON:-$PWD/build/python/bin/python3}
 cmake -G Ninja -S "$copy" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+  -DPython_EXECUTABLE="$KOLO_PYTHON" \
   -DKOLO_WITH_TORCH=$torch -DKOLO_BUILD_EXAMPLES=OFF -DKOLO_BUILD_BENCHMARKS=OFF >"$logs/configure" 2>&1 ||
   die "see $logs/configure"
 build_tests "${all[@]}" || die "see $logs/build"

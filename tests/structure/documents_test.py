@@ -21,7 +21,7 @@ class Documents(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         shutil.copy(ROOT / "README.md", self.root)
-        for name in ("docs", "examples", "tests/c"):
+        for name in ("docs", "examples", "tests/c", "tests/python"):
             shutil.copytree(ROOT / name, self.root / name)
 
     def run_script(self, *command):
