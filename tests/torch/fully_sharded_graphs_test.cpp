@@ -4,7 +4,10 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 
+#include <cstring>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace kolo::internal::testing_support {
 namespace {
@@ -50,9 +53,23 @@ using PathNet = nn::ModuleHolder<PathNetImpl<Block>>;
 template <typename Block>
 using ShardedPathNet = Sharded<nn::ModuleHolder<PathNetImpl<Sharded<Block>>>>;
 
+void expect_close_states(const StateDict& found, const StateDict& expected) {
+  for (const auto& [name, tensor] : expected.tensors) {
+    const auto values = [&](const StateDict& state) {
+      const auto& one = state.tensors.at(name);
+      std::vector<float> floats(one.bytes.size() / sizeof(float));
+      std::memcpy(floats.data(), one.bytes.data(), one.bytes.size());
+      return floats;
+    };
+    const std::vector<float> a = values(found);
+    const std::vector<float> b = values(expected);
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-4) << name;
+  }
+}
+
 /// Both trainings make `step(model, gradients, optimizer, number)`.
 template <typename Block, typename Step>
-void expect_same_on_paths(const Step& step, int steps = 4) {
+void expect_same_on_paths(const Step& step, int steps = 4, bool exact = true) {
   ::torch::manual_seed(3);
   ShardedPathNet<Block> model;
   FullySharded sharded(model);
@@ -63,17 +80,22 @@ void expect_same_on_paths(const Step& step, int steps = 4) {
   DistributedOptimizer plain(optim::AdamW(expected->parameters(), graphs_options),
                              expected->named_parameters());
   for (int i = 0; i < steps; ++i) step(expected, plain, plain, i);
-  expect_same_state(sharded.full_state(), state(*expected));
+  (exact ? expect_same_state : expect_close_states)(sharded.full_state(), state(*expected));
 }
 
+// Of a unit that is used twice, a part of the gradients is reduced later than the rest, and added.
 TEST_F(FullyShardedGraphs, PartsOfAUnitMayBeCheckpointed) {
   for (const int part : {1, 2, 3})
-    for (const bool repeats : {false, true})
-      expect_same_on_paths<Partly>([&](auto& model, auto& gradients, auto& optimizer, int step) {
-        PartlyImpl::part = part;
-        if (repeats && step > 0) model->path = {0, 1, 2, 0};
-        usual(model, gradients, optimizer, step);
-      });
+    for (const bool repeats : {false, true}) {
+      SCOPED_TRACE("part " + std::to_string(part) + (repeats ? ", repeated" : ""));
+      expect_same_on_paths<Partly>(
+          [&](auto& model, auto& gradients, auto& optimizer, int step) {
+            PartlyImpl::part = part;
+            if (repeats && step > 0) model->path = {0, 1, 2, 0};
+            usual(model, gradients, optimizer, step);
+          },
+          4, /*exact=*/!repeats);
+    }
 }
 
 // A pass does not end the life of a graph.
@@ -144,14 +166,11 @@ TEST_F(FullyShardedGraphs, AUnitMayHaveSeveralNames) {
     EXPECT_GT(sharded.counters().gathers, size() > 1 ? 3 : -1);  // not kept by the root
     ::torch::manual_seed(3);
     nn::ModuleHolder<RepeatingImpl<Block>> expected;
-    DistributedOptimizer plain(optim::AdamW(expected->parameters(), graphs_options),
-                               expected->named_parameters());
+    // The list would give the optimizer each parameter three times.
+    DistributedOptimizer plain(optim::AdamW(expected->block->parameters(), graphs_options),
+                               expected->block->named_parameters());
     for (int i = 0; i < 3; ++i) usual(expected, plain, plain, i);
-    const StateDict found = sharded.full_state();
-    for (const auto& [name, tensor] : state(*expected).tensors)
-      if (found.tensors.contains(name)) {
-        EXPECT_TRUE(found.tensors.at(name) == tensor) << name;
-      }
+    expect_same_state(sharded.full_state(), state(*expected));
   }
 }
 
