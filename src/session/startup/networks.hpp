@@ -13,7 +13,7 @@
 #include "messenger/data_listener.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "session/startup/host_record.hpp"
-#include "transport/socket_transport.hpp"
+#include "transport/control/socket_transport.hpp"
 
 namespace kolo::internal::session {
 
