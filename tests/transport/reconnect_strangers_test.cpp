@@ -40,7 +40,8 @@ class ReconnectStrangers : public ReconnectTest {
     if (!made) return std::nullopt;
     return std::move(stranger.take().at(0));
   }
-  static Message record(const FrameKey& fresh, const FrameKey& first, std::uint64_t taken) {
+  static Message record(const FrameKey& fresh, std::span<const std::byte> first,
+                        std::uint64_t taken) {
     const auto number = std::as_bytes(std::span(&taken, 1));
     const FrameTag tag = tag_of(fresh, 0, number, first);
     Message bytes(number.begin(), number.end());
@@ -98,15 +99,16 @@ TEST_F(ReconnectStrangers, AnotherConnectionOfTheSessionIsRefused) {
   send(callee_, 20);
   expect_all();
   const FrameKey first = caller_.keys.sent;
+  const FrameKey other = make_secret(8);
   struct Case {
     const char* what;
-    FrameKey first;
+    std::span<const std::byte> first;
     std::uint64_t taken;
     bool altered;
   };
   for (const Case& wrong :
-       {Case{"of another connection", make_secret(8), 1, false}, Case{"altered", first, 1, true},
-        Case{"of frames that were not sent", first, 1000, false},
+       {Case{"of another connection", other, 1, false}, Case{"of no connection", {}, 1, false},
+        Case{"altered", first, 1, true}, Case{"of frames that were not sent", first, 1000, false},
         Case{"of many frames", first, ~std::uint64_t{0}, false}}) {
     const auto made = shake_hands(secret_, Parties::Kind::resumption);
     ASSERT_TRUE(made) << wrong.what;

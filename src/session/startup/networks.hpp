@@ -41,6 +41,7 @@ void write_addresses(const transport::Listeners& listeners, HostRecord& into);
 /// session that polls MPI for one edge gains nothing from sockets on the others.
 struct Connections {
   std::vector<transport::SocketPeer> peers{};
+  transport::ReconnectOptions reconnect{};  // with what they are made again; the caller sets it
   std::string problem{};
   std::vector<int> missing{};  // the ranks without a connection
 };
