@@ -2,7 +2,7 @@
 # LibTorch from PyPI's wheel. Set KOLO_TORCH_WHEEL to the wheel's folder `torch`.
 #
 # The wheel's own package requires a complete CUDA toolkit. This one needs only libtorch_cpu and libc10,
-# which load two small CUDA libraries from a folder next to the wheel (../nvidia/cu13/lib: see
+# which load two small CUDA libraries from folders next to the wheel (../nvidia/cu13/lib for CUDA 13: see
 # `./dev torch2`).
 # For GPUs it adds libc10_cuda and libtorch_cuda if the wheel has them and Kolo has found CUDA;
 # these load their own dependencies from folders next to the wheel.

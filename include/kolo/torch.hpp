@@ -13,6 +13,7 @@
 #include "kolo/torch/fully_sharded.hpp"
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "kolo/torch/reproducible.hpp"
 #include "kolo/torch/sampler.hpp"
 #include "kolo/torch/sharded_module.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"

@@ -20,6 +20,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "gpu_graph.hpp"
@@ -54,6 +55,26 @@ Sequential make_model() {
                     ::torch::nn::Linear(2051, classes));
 }
 
+/// The same in units, with the same initial values.
+struct UnitsImpl : ::torch::nn::Module {
+  UnitsImpl() {
+    const ::torch::NoGradGuard no_gradients;
+    const std::vector<Tensor> initial = make_model()->parameters();
+    for (std::size_t i = 0; i < initial.size(); i += 2) {
+      kolo::Sharded<::torch::nn::Linear> layer(initial[i].size(1), initial[i].size(0));
+      layer->weight.copy_(initial[i]);
+      layer->bias.copy_(initial[i + 1]);
+      layers.push_back(register_module("layer" + std::to_string(i / 2), layer));
+    }
+  }
+  Tensor forward(Tensor x) {
+    for (auto& layer : layers) x = layer->forward(&layer == layers.data() ? x : x.tanh());
+    return x;
+  }
+  std::vector<kolo::Sharded<::torch::nn::Linear>> layers{};
+};
+TORCH_MODULE(Units);
+
 int steps_of(const Plan& plan, int rank) { return plan.uneven ? 3 + rank : 4; }
 
 /// The inputs of one pass of one rank, in f64 on the CPU.
@@ -64,9 +85,11 @@ Tensor inputs(int rank, int step, int pass) {
       .to(::torch::kFloat64);
 }
 
-Tensor loss_of(Sequential& model, const Tensor& x) {
+template <typename Model>
+Tensor loss_of(Model& model, const Tensor& x, ::torch::Dtype compute = ::torch::kFloat32) {
   const Tensor y = x.slice(1, 0, classes).argmax(1);
-  return ::torch::nn::functional::cross_entropy(model->forward(x), y);
+  const Tensor input = x.scalar_type() == ::torch::kFloat64 ? x : x.to(compute);
+  return ::torch::nn::functional::cross_entropy(model->forward(input).to(x.scalar_type()), y);
 }
 
 /// Trains on the data of all ranks.
@@ -104,10 +127,9 @@ void train(const Plan& plan, Sequential& model, Optimizer& optimizer,
   if (plan.uneven) kolo::broadcast_parameters(*model, kolo::join());
 }
 
-bool report(const std::string& name, double tolerance, Sequential& model,
+bool report(const std::string& name, double tolerance, const std::vector<Tensor>& found,
             const std::vector<Tensor>& expected) {
   double worst = 0;
-  const std::vector<Tensor> found = model->parameters();
   for (std::size_t i = 0; i < found.size(); ++i)
     worst = std::max(worst,
                      (found[i].detach().to(::torch::kCPU, ::torch::kFloat64) - expected[i].detach())
@@ -130,7 +152,7 @@ bool train_distributed(const Plan& plan, const ::torch::Device& device) {
                           ::torch::optim::SGDOptions(0.05).momentum(plan.momentum)),
       model->named_parameters(), options);
   train(plan, model, optimizer, device);
-  return report(plan.name, plan.tolerance, model, train_alone(plan, false));
+  return report(plan.name, plan.tolerance, model->parameters(), train_alone(plan, false));
 }
 
 bool train_sharded(const char* name, kolo::Sharding sharding, const ::torch::Device& device) {
@@ -140,7 +162,28 @@ bool train_sharded(const char* name, kolo::Sharding sharding, const ::torch::Dev
   kolo::ShardedOptimizer optimizer(::torch::optim::AdamW(model->parameters(), 0.01),
                                    model->named_parameters(), {}, sharding);
   train(plan, model, optimizer, device);
-  return report(name, plan.tolerance, model, train_alone(plan, true));
+  return report(name, plan.tolerance, model->parameters(), train_alone(plan, true));
+}
+
+template <typename Optimizer, typename Settings>
+bool train_fully_sharded(const Plan& plan, const Settings& settings,
+                         const kolo::FullyShardedOptions& options, const ::torch::Device& device) {
+  kolo::Sharded<Units> model;
+  model->to(device);
+  kolo::FullySharded sharded(model, options);
+  Optimizer optimizer(sharded.parameters(), settings);
+  for (int step = 0; step < steps_of(plan, kolo::rank()); ++step) {
+    sharded.zero_grad();
+    for (int pass = 0; pass < plan.passes; ++pass)
+      loss_of(model, inputs(kolo::rank(), step, pass).to(device, ::torch::kFloat32),
+              options.compute.value_or(::torch::kFloat32))
+          .backward();
+    if (plan.clips) kolo::clip_grad_norm(optimizer, max_norm);
+    optimizer.step();
+  }
+  const auto whole = sharded.gather();
+  return report(plan.name, plan.tolerance, model->parameters(),
+                train_alone(plan, std::is_same_v<Optimizer, ::torch::optim::AdamW>));
 }
 
 /// Replays one step. The runs before the capture have changed the model, so it begins anew.
@@ -168,7 +211,17 @@ bool train_captured(const ::torch::Device& device) {
       replay();
     }
   }
-  return report(plan.name, plan.tolerance, model, train_alone(plan, false));
+  return report(plan.name, plan.tolerance, model->parameters(), train_alone(plan, false));
+}
+
+bool train_all_fully_sharded(const ::torch::Device& device) {
+  const Plan plan{.name = "fully sharded", .tolerance = 5e-4, .passes = 2, .clips = true};
+  const Plan in_bf16{.name = "fully sharded, in bf16", .tolerance = 3e-3};
+  const auto sgd = ::torch::optim::SGDOptions(0.05).momentum(in_bf16.momentum);
+  const bool good = train_fully_sharded<::torch::optim::AdamW>(plan, 0.01, {}, device);
+  return train_fully_sharded<::torch::optim::SGD>(in_bf16, sgd, {.compute = ::torch::kBFloat16},
+                                                  device) &&
+         good;
 }
 
 bool train_all(const ::torch::Device& device) {
@@ -190,9 +243,10 @@ bool train_all(const ::torch::Device& device) {
   for (const Plan& plan : plans) good = train_distributed(plan, device) && good;
   if (device.is_cuda() && graphs::exist()) good = train_captured(device) && good;
   good = train_sharded("sharded state", kolo::Sharding::state, device) && good;
-  return train_sharded("sharded state and gradients", kolo::Sharding::state_and_gradients,
-                       device) &&
-         good;
+  good =
+      train_sharded("sharded state and gradients", kolo::Sharding::state_and_gradients, device) &&
+      good;
+  return train_all_fully_sharded(device) && good;
 }
 
 }  // namespace

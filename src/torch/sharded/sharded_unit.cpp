@@ -95,9 +95,12 @@ void ShardedUnit::place_shards() {
                     entries_.front().shard.options().requires_grad(false).dtype(at::kByte));
   for (ShardedParameter& entry : entries_) {
     // A storage of its own, so that a shard that is saved does not bring the others.
-    const Tensor place = at::from_blob(
-        static_cast<char*>(home_.data_ptr()) + entry.offset, {entry.elements},
-        [home = home_](void*) {}, entry.shard.options().requires_grad(false));
+    const Tensor place =
+        at::for_blob(static_cast<char*>(home_.data_ptr()) + entry.offset, {entry.elements})
+            .deleter([home = home_](void*) {})
+            .options(entry.shard.options().requires_grad(false))
+            .target_device(home_.device())
+            .make_tensor();
     place.copy_(entry.shard);
     entry.shard.set_data(place);
   }

@@ -79,6 +79,22 @@ Tensor make_on_gpu(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarTyp
   return made;
 }
 
+/// Memory of storages that Kolo makes itself. Kolo's stream may write it first, after work that the
+/// default stream has.
+class GpuAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) const override {
+    std::byte* const memory = bytes > 0 ? device().make_memory(bytes) : nullptr;
+    const c10::impl::VirtualGuardImpl current(c10::DeviceType::CUDA);
+    return {memory, memory, &release, current.getDevice()};
+  }
+
+ private:
+  static void release(void* memory) {
+    if (memory != nullptr) device().free_memory(static_cast<std::byte*>(memory));
+  }
+};
+
 c10::Device gpu_of(c10::optional<c10::Device> device) {
   if (!device) return {c10::DeviceType::CUDA, 0};
   return {c10::DeviceType::CUDA, device->has_index() ? device->index() : c10::DeviceIndex{0}};
@@ -239,6 +255,12 @@ class CUDAHooks : public at::CUDAHooksInterface {  // the name that LibTorch loo
 
 [[maybe_unused]] const bool has_stream = [] {
   kolo::detail::set_framework_stream([](int) -> CUstream_st* { return nullptr; });
+  return true;
+}();
+
+[[maybe_unused]] const bool has_allocator = [] {
+  static GpuAllocator allocator;
+  c10::SetAllocator(c10::DeviceType::CUDA, &allocator);
   return true;
 }();
 
