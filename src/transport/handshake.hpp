@@ -32,7 +32,7 @@ using Nonce = std::array<std::byte, 16>;
 
 /// A connection as its two sides see it. They prove to each other that they see the same.
 struct Parties {
-  enum class Kind : std::uint32_t { rendezvous, control, data };
+  enum class Kind : std::uint32_t { rendezvous, control, data, resumption };
 
   Kind kind;
   int caller = -1;  // its rank; -1 in a rendezvous, and on the callee's side before the hello

@@ -54,11 +54,12 @@ Listeners::Listeners(const std::vector<SocketAddress>& addresses, const PortRang
 
 PeerConnector::PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
                              std::vector<Caller> callers, std::vector<Callee> callees,
-                             Parties::Kind kind)
+                             Parties::Kind kind, Connect connect)
     : kind_(kind),
       rank_(rank),
       secret_(secret),
       listeners_(listeners),
+      connect_(std::move(connect)),
       awaited_(std::move(callers)) {
   for (Callee& callee : callees) {
     calls_.push_back({.callee = std::move(callee)});
@@ -171,7 +172,7 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
   const std::size_t at = call.next++ % addresses.size();
   if (std::ranges::find(call.attempts, at, &Attempt::address) != call.attempts.end()) return;
   const SocketAddress& address = addresses[at];
-  Connecting connecting = begin_to_connect(address.to_system());
+  Connecting connecting = connect_ ? connect_(address) : begin_to_connect(address.to_system());
   const Parties parties{.kind = kind_, .caller = rank_, .callee = call.callee.rank, .at = address};
   Attempt& attempt = call.attempts.emplace_back(
       Attempt{.socket = std::move(connecting.socket),
@@ -238,6 +239,14 @@ std::optional<std::span<const std::byte>> PeerConnector::receive(Attempt& attemp
   if (attempt.over || attempt.bytes_received < message.size()) return std::nullopt;
   attempt.bytes_received = 0;
   return message;
+}
+
+std::vector<int> PeerConnector::descriptors() const {
+  std::vector<int> sockets;
+  for (const Attempt& attempt : answered_) sockets.push_back(attempt.socket.get());
+  for (const Call& call : calls_)
+    for (const Attempt& attempt : call.attempts) sockets.push_back(attempt.socket.get());
+  return sockets;
 }
 
 std::vector<int> PeerConnector::missing() const {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "node/file_descriptor.hpp"
 #include "transport/handshake.hpp"
 #include "transport/socket_address.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolo::internal::transport {
 
@@ -62,9 +64,12 @@ struct Connection {
 /// not know the secret. It waits for none of them, but a flood of them may make ranks call again.
 class PeerConnector {
  public:
+  /// Begins a connection to an address. A seam for tests.
+  using Connect = std::function<Connecting(const SocketAddress&)>;
+
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
                 std::vector<Caller> callers, std::vector<Callee> callees,
-                Parties::Kind kind = Parties::Kind::control);
+                Parties::Kind kind = Parties::Kind::control, Connect connect = {});
 
   /// Waits up to `timeout` for an event and advances all handshakes. Returns true once all
   /// connections are complete.
@@ -74,8 +79,24 @@ class PeerConnector {
   [[nodiscard]] std::string problem() const;
   [[nodiscard]] std::vector<int> missing() const;
 
-  /// Returns the connections, whose sockets are non-blocking. Call this once.
-  [[nodiscard]] std::vector<Connection> take() { return std::move(connections_); }
+  /// Returns the connections made since the last call. Their sockets are non-blocking.
+  [[nodiscard]] std::vector<Connection> take() { return std::exchange(connections_, {}); }
+
+  /// Awaits a call of one more rank, which may have called before.
+  void await(Caller caller) { awaited_.push_back(std::move(caller)); }
+  /// Lets the next step call at once the ranks of which no address is being called.
+  void call_again() {
+    for (Call& call : calls_)
+      if (call.attempts.empty()) call.next_at = {};
+  }
+  /// The sockets of the handshakes that are under way.
+  [[nodiscard]] std::vector<int> descriptors() const;
+  /// True if a caller has not completed its handshake.
+  [[nodiscard]] bool is_answering() const { return !answered_.empty(); }
+  /// Drops the callers who have called before this time and have not completed their handshakes.
+  void drop_callers_before(std::chrono::steady_clock::time_point time) {
+    answered_.remove_if([&](const Attempt& attempt) { return attempt.since < time; });
+  }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -84,6 +105,7 @@ class PeerConnector {
   struct Attempt {
     node::FileDescriptor socket{};
     std::size_t address = 0;  // the index of the address that is called
+    TimePoint since = std::chrono::steady_clock::now();
     bool connecting = false;
     bool over = false;  // failed, or its socket was moved to a connection
     std::optional<Handshake> handshake{};
@@ -118,6 +140,7 @@ class PeerConnector {
   int rank_;
   Secret secret_;
   const Listeners& listeners_;
+  Connect connect_;
   std::vector<Caller> awaited_;
   std::vector<Call> calls_{};
   std::list<Attempt> answered_{};  // accepted connections of callers, oldest first

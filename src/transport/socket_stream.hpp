@@ -24,7 +24,7 @@ using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 class SocketStream {
  public:
   struct Frame {
-    std::array<std::byte, 32> header{};
+    std::array<std::byte, 40> header{};
     std::size_t header_bytes = 0;
     SharedBytes body{};
     std::size_t padding = 0;  // zeros after the body, at most 15

@@ -11,7 +11,7 @@
 #include "kolo/error.hpp"
 #include "node/file_descriptor.hpp"
 #include "target.hpp"
-#include "transport/socket_edge.hpp"
+#include "transport/control/socket_edge.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {
@@ -36,10 +36,12 @@ struct Heard {
   bool error = false;
 };
 
-/// Writes the right tags. A frame is the kind, the length, the tag of these, the tag of the frame,
-/// and the message, which is padded.
+/// Writes the right tags, and acknowledges nothing, since nothing was sent. A frame is the kind,
+/// the length, the acknowledgment, the tag of these, the tag of the frame, and the message, which
+/// is padded.
 void repair(std::span<std::uint8_t> bytes) {
-  constexpr std::size_t tagged = 8;
+  constexpr std::size_t acknowledgment = 8;
+  constexpr std::size_t tagged = 16;
   constexpr std::size_t header =
       tagged + sizeof(transport::HeaderTag) + sizeof(transport::FrameTag);
   transport::FrameTags tags(keys.received);
@@ -48,6 +50,7 @@ void repair(std::span<std::uint8_t> bytes) {
     std::memcpy(&length, rest.data() + sizeof length, sizeof length);
     const std::size_t padded = (std::size_t{length} + 7) / 8 * 8;
     if (rest.size() - header < padded) return;
+    std::ranges::fill(rest.subspan(acknowledgment, tagged - acknowledgment), std::byte{0});
     const auto header_tag = tags.header_tag(rest.first(tagged));
     const auto tag = tags.next(rest.first(tagged), rest.subspan(header, length));
     std::ranges::copy(header_tag, rest.begin() + tagged);

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/control/socket_transport.hpp"
 #include "transport/peer_connector.hpp"
-#include "transport/socket_transport.hpp"
 #include "transport/sockets.hpp"
 
 namespace kolo::internal::transport {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "socket_fixture.hpp"
-#include "transport/socket_transport.hpp"
+#include "transport/control/socket_transport.hpp"
 
 namespace kolo::internal::transport {
 

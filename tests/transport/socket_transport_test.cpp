@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/socket_transport.hpp"
+#include "transport/control/socket_transport.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -247,7 +247,7 @@ std::vector<std::string> record_frames() {
     writer.send(pattern(1, number, 100));
     std::string& frame = frames.emplace_back();
     for (const auto until = steady_clock::now() + too_long;
-         frame.size() < 32 + 104 && steady_clock::now() < until;) {
+         frame.size() < 40 + 104 && steady_clock::now() < until;) {
       std::array<char, 256> buffer{};
       const ssize_t bytes = ::recv(to.get(), buffer.data(), buffer.size(), 0);
       if (bytes > 0) frame.append(buffer.data(), static_cast<std::size_t>(bytes));
@@ -277,8 +277,9 @@ TEST(SocketEdge, AFrameThatWasTouchedOnTheWayEndsTheEdge) {
   const std::vector<std::string> frames = record_frames();
   const std::string touched = "a frame of rank 1 was altered, lost or repeated on the way";
   EXPECT_EQ(hear(frames), std::pair(3, std::string()));
-  for (const std::size_t at : {0U, 4U, 7U, 8U, 15U, 16U, 31U, 32U, 131U}) {
-    // The kind, the length, the tags, and the message. The edge does not wait for a longer message.
+  for (const std::size_t at : {0U, 4U, 7U, 8U, 15U, 16U, 23U, 24U, 39U, 40U, 139U}) {
+    // The kind, the length, the acknowledgment, the tags, and the message. The edge does not wait
+    // for a longer message.
     std::vector<std::string> altered = frames;
     altered[1][at] = static_cast<char>(altered[1][at] ^ 1);
     EXPECT_EQ(hear(altered, reversed(keys_of(1)), /*cut=*/false), std::pair(1, touched)) << at;

@@ -22,8 +22,8 @@
 #include "session/engine/shared_board.hpp"
 #include "session/startup/start.hpp"
 #include "session/topology.hpp"
+#include "transport/control/socket_transport.hpp"
 #include "transport/shm_transport.hpp"
-#include "transport/socket_transport.hpp"
 
 namespace kolo::internal::session {
 

@@ -152,10 +152,17 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
   PatientDeadline deadline(connect_timeout);
   while (!connector.step(std::chrono::milliseconds(5)) && !deadline.is_over()) while_waiting();
   Connections connections{.problem = connector.problem(), .missing = connector.missing()};
-  for (transport::Connection& connection : connector.take())
-    connections.peers.push_back({connection.rank, host_of(connection.rank),
-                                 ranks_of_host(topology, connection.rank),
-                                 std::move(connection.socket), connection.keys});
+  for (transport::Connection& connection : connector.take()) {
+    const int rank = connection.rank;
+    connections.peers.push_back(
+        {.rank = rank,
+         .host = host_of(rank),
+         .ranks_of_host = ranks_of_host(topology, rank),
+         .socket = std::move(connection.socket),
+         .keys = connection.keys,
+         .is_called = rank == callee_of[static_cast<std::size_t>(topology.rank)],
+         .addresses = usable_addresses(record_of(rank), record_of(topology.rank))});
+  }
   return connections;
 }
 

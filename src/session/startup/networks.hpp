@@ -13,7 +13,7 @@
 #include "messenger/data_listener.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "session/startup/host_record.hpp"
-#include "transport/socket_transport.hpp"
+#include "transport/control/socket_transport.hpp"
 
 namespace kolo::internal::session {
 
@@ -41,6 +41,7 @@ void write_addresses(const transport::Listeners& listeners, HostRecord& into);
 /// session that polls MPI for one edge gains nothing from sockets on the others.
 struct Connections {
   std::vector<transport::SocketPeer> peers{};
+  transport::ReconnectOptions reconnect{};  // with what they are made again; the caller sets it
   std::string problem{};
   std::vector<int> missing{};  // the ranks without a connection
 };

@@ -193,7 +193,7 @@ struct Setup {
 };
 
 Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topology& topology,
-             const MemoryVerdict& memory, const Preparation& own, const DataConnector& data) {
+             const MemoryVerdict& memory, Preparation& own, const DataConnector& data) {
   Setup setup;
   const bool has_network = needs_network(topology, memory);
   const transport::Secret secret = secret_of_session(world.job_secret(), records);
@@ -205,6 +205,10 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
     attempt(no_connections, [&] {
       *setup.connections =
           connect_hosts(topology, records, memory, secret, own.listeners, [&] { world.check(); });
+      setup.connections->reconnect = {
+          .rank = world.rank(),
+          .secret = secret,
+          .listeners = std::make_shared<transport::Listeners>(std::move(own.listeners))};
       no_connections = setup.connections->problem;
       setup.report.without_connection = MissingRanks::of(setup.connections->missing);
     });
@@ -231,7 +235,8 @@ std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first
   if (!connections) return nullptr;
   return std::make_unique<transport::SocketTransport>(
       std::move(connections->peers),
-      transport::SocketOptions{.peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
+      transport::SocketOptions{.peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns),
+                               .reconnect = std::move(connections->reconnect)});
 }
 
 /// Logs on the lowest rank of a host that the host shares no memory: a warning, unless a setting

@@ -2,14 +2,18 @@
 // Control messages between hosts over TCP. A thread can sleep until a message arrives.
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "transport/socket_edge.hpp"
+#include "transport/control/reconnector.hpp"
+#include "transport/control/socket_edge.hpp"
 
 namespace kolo::internal::transport {
 
@@ -20,25 +24,35 @@ struct SocketPeer {
   std::vector<int> ranks_of_host;
   node::FileDescriptor socket;  // connected and non-blocking
   FrameKeys keys{};
+  bool is_called = false;                  // by this rank; otherwise it has called
+  std::vector<SocketAddress> addresses{};  // where it listens, if this rank can call it there
 };
 
 struct SocketOptions {
   /// A host that is silent for this long is lost. 0 disables the check.
   std::chrono::nanoseconds peer_timeout{};
+  /// With what broken connections are made again. Empty: the end of a connection is a loss.
+  std::optional<ReconnectOptions> reconnect{};
 
   // Seams for tests.
   /// The time since the other host's kernel last acknowledged data on this socket.
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
   std::size_t max_unsent = max_unsent_bytes;
+  std::size_t window = SocketEdge::default_window;
 };
 
 /// A rank without messages sends a keepalive every quarter of `peer_timeout`. A host counts as lost
 /// when it has sent nothing for `peer_timeout`, not even its kernel's acknowledgments, so a stopped
 /// process is not lost. The time counts from the first call of `set_time`. It starts again after a
 /// pause of at least a quarter of the timeout, because the hosts of a stopped job resume one by
-/// one. A peer whose connection ends without a goodbye is lost at once, as is one to which nothing
-/// can be sent: it would wait for the message forever.
-class SocketTransport : public Transport {
+/// one.
+///
+/// A connection that ends without a goodbye, or to which nothing can be sent, is made again, and no
+/// message is lost or repeated (`Reconnector`). The peer is lost if its process has ended, or if
+/// the connection is not back after `peer_timeout`. A peer whose host is silent for half of that
+/// time is called again, too: this host may have another address now, and after an outage the
+/// kernel is slow to send again.
+class SocketTransport : public Transport, private Reconnector::Edges {
  public:
   /// Throws BackendError if epoll fails.
   SocketTransport(std::vector<SocketPeer> peers, SocketOptions options);
@@ -72,13 +86,29 @@ class SocketTransport : public Transport {
     bool watched_for_room = false;  // epoll reports when the socket takes more data
     bool cut = false;               // since nothing can be sent to it
     bool reported = false;          // a warning about the silent process was logged
+    bool called_again = false;      // since its host is silent
+    std::optional<TimePoint> broken_at{};
+    std::string broken_by{};
+    bool break_reported = false;
   };
 
   bool move(Peer& peer, std::uint32_t events, const Receiver& receive);
+  void connection_ended(Peer& peer);
+  void await_return(Peer& peer);
+  void reconnect();
+  [[nodiscard]] static std::string text_of_end(const Peer& peer);
+  [[nodiscard]] bool can_resume(int rank, std::uint64_t taken) const override;
+  [[nodiscard]] std::uint64_t interrupt(int rank) override;
+  void resume(int rank, node::FileDescriptor socket, std::uint64_t taken) override;
+  void end(int rank) override;
+
   void watch(Peer& peer, int operation);
   void after_sending(Peer& peer);
   void send_keepalives();
   void check_silence();
+  [[nodiscard]] std::chrono::nanoseconds silence(const Peer& peer) const;
+  void lose_host(Peer& peer, std::chrono::nanoseconds silent);
+  [[nodiscard]] std::vector<pollfd> advance_goodbyes();
   void lose(const std::vector<int>& ranks, std::string reason);
   void hang_up(Peer& peer);
 
@@ -86,6 +116,7 @@ class SocketTransport : public Transport {
   node::FileDescriptor epoll_;
   node::NotInherited not_inherited_{epoll_.get()};
   std::vector<Peer> peers_{};
+  std::unique_ptr<Reconnector> reconnector_{};
   std::optional<Failure> loss_{};
   TimePoint now_{};
   bool has_begun_ = false;  // the time was set

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/socket_edge.hpp"
+#include "transport/control/socket_edge.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -22,12 +22,13 @@ constexpr int max_reads = 16;  // a limit per call, so that one edge does not st
 }  // namespace
 
 SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, const FrameKeys& keys,
-                       std::size_t max_unsent)
+                       std::size_t max_unsent, std::size_t window)
     : rank_(rank),
       stream_(std::move(socket)),
       sent_tags_(keys.sent),
       received_tags_(keys.received),
       max_unsent_(max_unsent),
+      window_(window),
       buffer_(buffer_bytes) {}
 
 const std::string& SocketEdge::error() const {
@@ -38,23 +39,87 @@ const std::string& SocketEdge::error() const {
 void SocketEdge::send(Message message) {
   if (message.size() > std::numeric_limits<std::int32_t>::max())
     throw BackendError("a control message is larger than 2 GiB");
-  send(FrameKind::message, std::move(message));
-  if (stream_.unsent() > max_unsent_) refuse_unsent(rank_, stream_.unsent());
+  put(FrameKind::message, std::move(message));
+  const std::size_t unsent = waiting_bytes_ + stream_.unsent();
+  if (unsent > max_unsent_) refuse_unsent(rank_, unsent);
 }
 
-void SocketEdge::send(FrameKind kind, Message message) {
-  Header header{kind, static_cast<std::uint32_t>(message.size()), {}, {}};
+/// Takes no turn behind waiting messages, since it carries the acknowledgment for which the other
+/// side may wait in the same way.
+void SocketEdge::send_keepalive() {
+  if (is_connected()) send_frame(FrameKind::keepalive, {});
+}
+
+void SocketEdge::put(FrameKind kind, Message message) {
+  if (is_over()) return;
+  waiting_bytes_ += message.size();
+  waiting_.push_back({kind, std::move(message)});
+  send_waiting();
+}
+
+void SocketEdge::send_waiting() {
+  while (!waiting_.empty() && is_connected() && unacknowledged_bytes_ < window_) {
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= next.message.size();
+    send_frame(next.kind, std::move(next.message));
+  }
+}
+
+void SocketEdge::send_frame(FrameKind kind, Message message) {
+  Header header{kind, static_cast<std::uint32_t>(message.size()), taken_, {}, {}};
   header.header_tag = sent_tags_.header_tag(tagged(header));
   header.tag = sent_tags_.next(tagged(header), message);
+  unannounced_ = 0;
   SocketStream::Frame frame{.header_bytes = sizeof header,
                             .padding = padded(message.size()) - message.size()};
   std::memcpy(frame.header.data(), &header, sizeof header);
   frame.body = std::make_shared<const Message>(std::move(message));
+  unacknowledged_bytes_ += frame.size();
+  unacknowledged_.push_back(frame);
   stream_.send(std::move(frame));
+}
+
+void SocketEdge::acknowledge(std::uint64_t taken) {
+  for (; acknowledged_ < taken; ++acknowledged_) {
+    unacknowledged_bytes_ -= unacknowledged_.front().size();
+    unacknowledged_.pop_front();
+  }
+}
+
+bool SocketEdge::flushed() const {
+  if (is_over()) return true;
+  return waiting_.empty() && stream_.flushed() && (is_connected() || unacknowledged_.empty());
 }
 
 /// An error means that the other side has ended the connection already.
 void SocketEdge::cut() { static_cast<void>(::shutdown(stream_.descriptor(), SHUT_RDWR)); }
+
+void SocketEdge::interrupt() {
+  cut();
+  stream_.close();
+}
+
+void SocketEdge::give_up() {
+  gave_up_ = true;
+  stream_.close();
+  waiting_.clear();
+  waiting_bytes_ = 0;
+  acknowledge(acknowledged_ + unacknowledged_.size());
+}
+
+std::size_t SocketEdge::resume(node::FileDescriptor socket, std::uint64_t taken) {
+  acknowledge(taken);
+  stream_ = SocketStream(std::move(socket));
+  // The other side sends the frame again of which a part has arrived.
+  begin_ = end_ = missing_ = 0;
+  long_message_.clear();
+  unannounced_ = 0;
+  const std::size_t again = unacknowledged_.size();
+  for (const SocketStream::Frame& frame : unacknowledged_) stream_.send(frame);
+  send_waiting();
+  return again;
+}
 
 bool SocketEdge::read(const Transport::Receiver& receive) {
   bool moved = false;
@@ -113,7 +178,14 @@ void SocketEdge::refuse() {
 
 void SocketEdge::take(const Header& header, const std::byte* bytes,
                       const Transport::Receiver& receive) {
-  if (!received_tags_.accepts(tagged(header), {bytes, header.bytes}, header.tag)) return refuse();
+  if (!received_tags_.accepts(tagged(header), {bytes, header.bytes}, header.tag) ||
+      header.acknowledged > acknowledged_ + unacknowledged_.size())
+    return refuse();
+  ++taken_;
+  acknowledge(header.acknowledged);
+  send_waiting();
+  if (header.kind == FrameKind::message) unannounced_ += sizeof header + header.bytes;
+  if (unannounced_ >= window_ / 4) send_keepalive();
   switch (header.kind) {
     case FrameKind::message: return receive(rank_, {bytes, header.bytes});
     case FrameKind::keepalive: return;
