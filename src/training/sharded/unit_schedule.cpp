@@ -23,7 +23,6 @@ void UnitSchedule::begin_session(const std::string& prefix) {
 
 void UnitSchedule::reset() noexcept {
   leave_pass();
-  forget_uses();
   units_.reset();
   in_forward_ = false;
   is_broken_ = false;
@@ -54,7 +53,7 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
 void UnitSchedule::enter(std::size_t index, bool recording) {
   Unit& unit = units_.at(index);
   if (in_pass_) return enter_again(unit);
-  if (recording && uses_are_old_) forget_uses();
+  if (recording) units_.forget_old_uses();
   if (holds_all()) {  // all parameters are whole, and each rank may do what it likes
     if (recording)
       throw InvalidArgument(
@@ -109,7 +108,7 @@ void UnitSchedule::leave(std::size_t index, bool threw) {
 
 void UnitSchedule::begin_forward(bool recording) {
   if (is_broken_) fail_broken_forward();
-  if (recording && uses_are_old_) forget_uses();
+  if (recording) units_.forget_old_uses();
   // A step may have changed the shards without a new version, so nothing stays from an earlier
   // forward. Its backward gathers again.
   units_.free_all();
@@ -389,21 +388,7 @@ void UnitSchedule::leave_pass() noexcept {
   is_complete_ = false;
   completion_.clear();
   forwards_ = 0;
-  uses_are_old_ = true;
-  for (Unit& unit : units_) {
-    unit.is_used = unit.is_reduced = unit.is_late = false;
-    unit.reached = 0;
-  }
-  units_.free_all();
-}
-
-// Backward may come to the same uses in several passes, until there are new ones.
-void UnitSchedule::forget_uses() noexcept {
-  uses_are_old_ = false;
-  for (Unit& unit : units_) {
-    unit.uses = 0;
-    unit.computes_again = false;
-  }
+  units_.end_pass();
 }
 
 }  // namespace kolo::internal

@@ -145,17 +145,15 @@ class UnitSchedule {
   [[nodiscard]] UnitPassSummary agree_on_summary();
   void reduce_late(const UnitPassSummary& summary);
   void leave_pass() noexcept;
-  void forget_uses() noexcept;
 
   UnitScheduleOptions options_;
   UnitTable units_;
 
-  bool in_forward_ = false;    // of the root
-  bool recording_ = false;     // this forward, or the last one
-  bool is_broken_ = false;     // the last forward has thrown
-  std::size_t next_ = 0;       // position of the first unit to which this forward has not come
-  int forwards_ = 0;           // that have recorded since the last pass
-  bool uses_are_old_ = false;  // all uses of units were recorded before the last pass
+  bool in_forward_ = false;  // of the root
+  bool recording_ = false;   // this forward, or the last one
+  bool is_broken_ = false;   // the last forward has thrown
+  std::size_t next_ = 0;     // position of the first unit to which this forward has not come
+  int forwards_ = 0;         // that have recorded since the last pass
 
   bool reduces_next_ = true;
   bool in_pass_ = false;

@@ -22,6 +22,8 @@ void UnitTable::reset() noexcept {
     unit.whole.free();
     unit.running = 0;
   }
+  uses_are_old_ = true;
+  forget_old_uses();
   order.reset();
 }
 
@@ -38,6 +40,23 @@ void UnitTable::free_all() noexcept {
   if (holders_ > 0) return;
   for (ScheduledUnit& unit : units_)
     if (unit.running == 0) unit.whole.free();
+}
+
+void UnitTable::end_pass() noexcept {
+  uses_are_old_ = true;
+  for (ScheduledUnit& unit : units_) {
+    unit.is_used = unit.is_reduced = unit.is_late = false;
+    unit.reached = 0;
+  }
+  free_all();
+}
+
+void UnitTable::forget_old_uses() noexcept {
+  if (!std::exchange(uses_are_old_, false)) return;
+  for (ScheduledUnit& unit : units_) {
+    unit.uses = 0;
+    unit.computes_again = false;
+  }
 }
 
 // A step may have changed the shards without a new version.

@@ -72,6 +72,11 @@ class UnitTable {
   void set_in_pass(bool in_pass) { in_pass_ = in_pass; }
   /// Frees the units that no forward is using, unless all are held.
   void free_all() noexcept;
+  /// Forgets what has happened to the units in the pass, and frees them. Backward may come to the
+  /// same uses in several passes, until there are new ones.
+  void end_pass() noexcept;
+  /// Forgets the uses that were recorded before the last pass.
+  void forget_old_uses() noexcept;
 
   /// Gathers all units, and keeps them until `release`, which does nothing in another session than
   /// the one whose number is returned. Calls may nest.
@@ -91,6 +96,7 @@ class UnitTable {
   std::string prefix_;
   std::vector<ScheduledUnit> units_{};
   bool in_pass_ = false;
+  bool uses_are_old_ = false;
   int holders_ = 0;  // calls of `hold_all`
   std::int64_t session_ = 0;
   std::int64_t gathers_ = 0;
