@@ -38,7 +38,8 @@ struct Model {
   void compute(int step, int shard) {
     for (std::size_t i = 0; i < parameters; ++i) {
       const double phase = 1.0 + step + 0.37 * shard + 0.011 * static_cast<double>(i);
-      const double scale = std::exp2(static_cast<double>((i * 7 + shard * 5) % 24) - 18.0);
+      const auto which = (static_cast<int>(i) * 7 + shard * 5) % 24;
+      const double scale = std::exp2(static_cast<double>(which) - 18.0);
       gradient[i] = static_cast<float>(std::sin(phase) * scale) * weights[i];
     }
   }

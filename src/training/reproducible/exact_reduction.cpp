@@ -48,7 +48,7 @@ std::vector<int> ExactReduction::own_shards() const {
 }
 
 void ExactReduction::expect(const std::string& name, std::int64_t elements) {
-  sums_.emplace_back(name, ExactSum(elements));
+  sums_.push_back({name, ExactSum(elements)});
 }
 
 void ExactReduction::add(std::size_t i, const ConstTensorView& gradient) {

@@ -266,9 +266,8 @@ void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
 }
 
 // All nodes that need a trained parameter also lead to its gradient, so they have run. Those that
-// need a frozen one may still run, and so may those of a unit that was passed over. What is
-// computed again in backward, as by checkpointed() inside of the unit, needs the parameters at any
-// time.
+// need a frozen one may still run, as may those of a unit that was passed over, and what backward
+// computes again.
 void UnitSchedule::free_in_backward(Unit& unit) noexcept {
   const bool is_needed = unit.shape.contains_units || unit.shape.has_frozen || unit.running > 0 ||
                          unit.reached < unit.uses || unit.computes_again;
