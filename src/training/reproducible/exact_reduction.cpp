@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <utility>
@@ -48,6 +49,12 @@ std::vector<int> ExactReduction::own_shards() const {
 }
 
 void ExactReduction::expect(const std::string& name, std::int64_t elements) {
+  const bool is_repeated =
+      std::ranges::any_of(sums_, [&](const Named& one) { return one.name == name; });
+  if (name.empty() || is_repeated)
+    throw InvalidArgument("ReproducibleGradients: the name '" + name + "' of a gradient is " +
+                              (name.empty() ? "empty" : "repeated"),
+                          name);
   sums_.push_back({name, ExactSum(elements)});
 }
 

@@ -21,7 +21,8 @@ class ExactReduction {
 
   [[nodiscard]] KOLO_EXPORT std::vector<int> own_shards() const;
 
-  /// Declares a gradient. Its sum is kept from step to step.
+  /// Declares a gradient. Its sum is kept from step to step. Throws InvalidArgument for an empty or
+  /// repeated name.
   KOLO_EXPORT void expect(const std::string& name, std::int64_t elements);
   /// Adds this rank's gradient of a shard, by its place in the order of `expect`.
   KOLO_EXPORT void add(std::size_t i, const ConstTensorView& gradient);
