@@ -148,7 +148,8 @@ TEST_F(FullyShardedMemory, OneFailedAllocationFailsThePass) {
   sharded.zero_grad();
   const Tensor loss = small_loss(model);
   if (rank() == 1) {
-    const std::int64_t elements = model->blocks[1]->up->weight.numel() / size();
+    const std::int64_t elements =
+        reducescatter_rows(model->blocks[1]->up->weight.numel(), rank(), size());
     TensorMemory::fail_once(static_cast<std::size_t>(elements) * sizeof(float));
     EXPECT_THROW(loss.backward(), c10::Error);
   } else {
