@@ -78,7 +78,7 @@ nb::list Request::take_outputs() {
       rows += static_cast<std::size_t>(operation_->rows[i * members + k]);
     std::vector<std::size_t> shape{rows};
     for (const std::int64_t length : output.row) shape.push_back(static_cast<std::size_t>(length));
-    if (output.memory == nullptr) output.memory = std::malloc(1);  // of a result without elements
+    if (output.memory == nullptr) output.memory = std::malloc(1);  // a result without elements
     void* const memory = std::exchange(output.memory, nullptr);
     const nb::capsule owner(memory, [](void* pointer) noexcept { std::free(pointer); });
     arrays.append(nb::cast(nb::ndarray<nb::array_api>(memory, shape.size(), shape.data(), owner,

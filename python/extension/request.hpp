@@ -49,7 +49,7 @@ struct Operation {
   void expect_rows(std::size_t members);
 };
 
-/// What Python has of an operation. If it is dropped before the operation is done, the operation
+/// An operation, as Python holds it. If it is dropped before the operation is done, the operation
 /// continues, and keeps its memory.
 class Request {
  public:

@@ -20,7 +20,7 @@ using ::torch::Tensor;
 
 struct ReproducibleBackward::State {
   NamedParameters parameters;
-  ExactReduction reduction;  // of the gradients, then of the loss
+  ExactReduction reduction;  // its sums: the gradients, then the loss
 
   void add(const Tensor& loss);
   void set_gradient(std::size_t i);

@@ -84,7 +84,7 @@ class PeerConnector {
 
   /// Awaits a call of one more rank, which may have called before.
   void await(Caller caller) { awaited_.push_back(std::move(caller)); }
-  /// Lets the next step call at once the ranks of which no address is being called.
+  /// Lets the next step call all ranks that are not being called now, without a pause.
   void call_again() {
     for (Call& call : calls_)
       if (call.attempts.empty()) call.next_at = {};

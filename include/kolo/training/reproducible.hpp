@@ -15,8 +15,8 @@ namespace kolo {
 
 /// Options of ReproducibleGradients. They must be equal on all ranks of the set.
 struct ReproducibleOptions {
-  /// Parts of the global batch, 1 to 1024. A power of two costs least where the number of ranks
-  /// divides it; with fewer parts than ranks, some ranks compute nothing.
+  /// Parts of the global batch, 1 to 1024. If the number of ranks divides it, all ranks compute
+  /// equally long; with fewer parts than ranks, some compute nothing.
   int shards = 0;
   ProcessSet process_set{};  ///< Ranks that share the batch.
 };
@@ -34,14 +34,14 @@ struct ReproducibleOptions {
 ///     }
 ///
 /// The computation of a shard must have the same bits on every rank: it depends on the step and
-/// the shard, as random numbers must, and not on the rank or on earlier shards, as the running
-/// statistics of a batch normalization do. Library versions, kinds of processors and numbers of
-/// threads must be equal. Processes of one program on machines of one kind meet this.
+/// the shard, and so must its random numbers. It must not depend on the rank, or on earlier shards
+/// as the running statistics of a batch normalization do. All ranks need the same versions of
+/// libraries, the same kind of processor and the same number of threads.
 ///
 /// An element is added exactly if its bits are worth 2^-72 or more, else it is rounded to a
 /// multiple of 2^-72 (2e-22). If an element is not finite, or not below 2^30 in magnitude, all
-/// elements of its gradient become NaN, on all ranks. The average is rounded once to f64 and once
-/// to the gradient's type. 16 bytes per element are kept, and travel. Movable; not thread-safe.
+/// elements of its gradient become NaN, on all ranks. The average is computed from the sum
+/// in f64. Each rank keeps and sends 16 bytes per element. Movable; not thread-safe.
 class ReproducibleGradients {
  public:
   /// Local. Throws InvalidArgument for a number of shards that is out of bounds.

@@ -20,7 +20,7 @@ class ExactSum {
   void clear();
   /// Adds a tensor in host memory, of a floating-point type.
   void add(const ConstTensorView& tensor);
-  /// What the ranks add to each other.
+  /// The integers that the ranks add, as one vector.
   [[nodiscard]] TensorView words() { return {words_}; }
   [[nodiscard]] std::int64_t elements() const { return elements_; }
   /// True if a tensor was added.

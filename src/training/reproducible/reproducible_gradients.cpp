@@ -19,7 +19,7 @@ using namespace internal;
 struct ReproducibleGradients::State {
   ReproducibleOptions options;
   ExactReduction reduction;
-  std::vector<Item> items{};  // of the gradients of the last reduction
+  std::vector<Item> items{};  // the gradients of the last reduction
 };
 
 namespace {

@@ -50,8 +50,8 @@ std::vector<Caller> callers_among(const std::vector<Reconnector::Peer>& peers) {
   return callers;
 }
 
-/// Of a record that is sent under keys of a handshake. The key of the first connection is hashed
-/// with it.
+/// The tag of a record that is sent under keys of a handshake. The key of the first connection is
+/// hashed with it.
 FrameTag tag_of_record(const FrameKey& fresh, const FrameKey& first, std::uint64_t taken) {
   return tag_of(fresh, 0, std::as_bytes(std::span(&taken, 1)), first);
 }
@@ -78,8 +78,8 @@ Reconnector::Reconnector(ReconnectOptions options, std::vector<Peer> peers, Edge
   // awake.
   for (const node::FileDescriptor& listener : options_.listeners->sockets())
     watch(listener.get(), EPOLLIN | EPOLLET);
-  // Who was called has listened. For the others it is tried once, now: a firewall may refuse what
-  // nobody has needed so far.
+  // Ranks that were called have listened. The others are tried once, now: a firewall may refuse
+  // calls that nobody has needed so far.
   for (Peer& peer : peers) {
     Route& route = routes_.emplace_back();
     route.peer = std::move(peer);
@@ -107,7 +107,7 @@ Reconnector::Route* Reconnector::find(int rank) {
 void Reconnector::begin(int rank) {
   Route* const route = find(rank);
   if (route == nullptr || std::exchange(route->broken, true)) return;
-  // What it knows about the past is worth keeping.
+  // The answer to a call before the break still tells that the rank listens.
   if (route->knock.valid() && end_of_connecting(route->knock.get(), nanoseconds(0)) == 0)
     route->knows_door = true;
   route->knock = {};

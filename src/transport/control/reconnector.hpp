@@ -50,7 +50,7 @@ class Reconnector {
     SocketAddress door{};                    // where it listens; AF_UNSPEC: unknown
   };
 
-  /// What goes on over the connections.
+  /// The connections that are made again, and the frames that they carry.
   class Edges {
    public:
     virtual ~Edges() = default;
