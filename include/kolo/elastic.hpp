@@ -84,7 +84,7 @@ class KOLO_EXPORT State {
   /// ranks. Call it between steps. Do not call it while operations are pending, between the
   /// backward passes of a step, or after `join` before all ranks have joined. Throws
   /// MembershipChanged, after the copy, if ranks are to join or leave, and the errors of
-  /// `allreduce`. Throws InvalidArgument on all ranks if some of them call a different function.
+  /// `allreduce`. Throws Mismatch on all ranks if some of them call a different function.
   void commit();
   /// As `commit`, but copies only if ranks are to join or leave; in that case no step is lost.
   void check_membership();
@@ -94,7 +94,8 @@ class KOLO_EXPORT State {
   void restore();
   /// Sets the parts of all ranks to the newest commit. If no rank has one, rank 0's parts become
   /// the first commit. A commit that a rank receives only partially is discarded. Collective; `run`
-  /// calls it. Throws Mismatch on all ranks if they have different parts.
+  /// calls it. Throws Mismatch on all ranks if they have different parts, tensors of different
+  /// shapes or dtypes, or call a different function.
   void sync();
 
   /// The number of commits so far, including the first one, which `sync` makes; 0: none.

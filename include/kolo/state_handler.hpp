@@ -43,6 +43,12 @@ class KOLO_EXPORT StateHandler {
   virtual void save_per_rank(StateDict& /*state*/) {}
   virtual void load_per_rank(const StateDict& /*state*/) {}
 
+  /// What must be equal on all ranks before the state is, such as {"weight", "f32 [64, 3]"} for
+  /// each tensor: a name, which may be empty, and a description. `State::sync` compares the lists.
+  [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> layout() const {
+    return {};
+  }
+
   /// Called when a session has begun, before `load`: ranks and their number may have changed. Must
   /// discard an unfinished step. Collective.
   virtual void rejoin() {}
@@ -163,11 +169,12 @@ class RangeHandler : public StateHandler {
 /// Memory of a fixed size. Names may be empty, but not repeated.
 class KOLO_EXPORT MemoryHandler : public StateHandler {
  public:
-  /// Throws InvalidArgument for a repeated name.
+  /// Throws InvalidArgument for a repeated name, and for a tensor that cannot exist.
   explicit MemoryHandler(std::vector<NamedTensor> tensors);
 
   void save(StateDict& state) override;
   void load(const StateDict& state) override;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> layout() const override;
 
  private:
   std::vector<NamedTensor> tensors_;
@@ -183,6 +190,9 @@ class ValueHandler : public StateHandler {
     const std::string& bytes = state.text();
     if (bytes.size() != sizeof value_) throw_wrong_size(sizeof value_, bytes.size());
     std::memcpy(&value_, bytes.data(), sizeof value_);
+  }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> layout() const override {
+    return {{"", std::to_string(sizeof value_) + " bytes"}};
   }
 
  private:
@@ -214,6 +224,9 @@ class KOLO_EXPORT KeepingHandler : public StateHandler {
   [[nodiscard]] bool saves_together() const override { return handler_->saves_together(); }
   void save_per_rank(StateDict& state) override { handler_->save_per_rank(state); }
   void load_per_rank(const StateDict& state) override { handler_->load_per_rank(state); }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> layout() const override {
+    return handler_->layout();
+  }
   void rejoin() override { handler_->rejoin(); }
 
  private:

@@ -26,6 +26,7 @@ struct LastError {
   std::string other_message{};  // of an exception that is not a std::exception
   const Error* error = nullptr;
   const char* message = "";
+  const char* tensor = "";  // within `exception`
 };
 
 /// The memory of a thread's last error. It has no destructor, because functions of atexit() may
@@ -100,6 +101,9 @@ kolo_status current_status() {
   }
 }
 
+/// Operations that Kolo submits by itself have names that the program does not know.
+bool is_own_name(const std::string& tensor) { return tensor.starts_with("kolo."); }
+
 /// Sets the message, the tensor and the ranks from the exception that is being handled.
 void describe(LastError& last) noexcept {
   try {
@@ -107,6 +111,7 @@ void describe(LastError& last) noexcept {
   } catch (const Error& error) {
     last.error = &error;
     last.message = error.what();
+    last.tensor = is_own_name(error.tensor()) ? "" : error.tensor().c_str();
   } catch (const std::exception& error) {
     last.message = error.what();
   } catch (...) {
@@ -123,12 +128,20 @@ void describe(LastError& last) noexcept {
 
 kolo_status keep_current_exception() noexcept {
   LastError& last = last_error();
+  const std::exception_ptr before = std::exchange(last.exception, std::current_exception());
+  if (before && before == last.exception) return last.status;  // passed on by `throw_status`
   last.error = nullptr;
   last.message = "";
-  const std::exception_ptr before = std::exchange(last.exception, std::current_exception());
+  last.tensor = "";
   last.status = current_status();
   describe(last);
   return last.status;
+}
+
+void keep_end_of_tensor(std::size_t bytes) noexcept {
+  LastError& last = last_error();
+  const std::size_t length = std::strlen(last.tensor);  // 0 for an operation of Kolo's own
+  last.tensor += length - std::min(bytes, length);
 }
 
 void throw_status(kolo_status status, const char* what) {
@@ -153,6 +166,14 @@ void refuse_null(const char* function, const char* argument) {
   throw InvalidArgument(fmt::format("{}: `{}` is null", function, argument));
 }
 
+void refuse_count(const char* function, const char* argument, std::size_t count) {
+  throw InvalidArgument(fmt::format("{}: `{}` cannot have {} elements", function, argument, count));
+}
+
+void refuse_text(const char* function, const char* argument) {
+  throw InvalidArgument(fmt::format("{}: `{}` is not UTF-8", function, argument));
+}
+
 void refuse_options(const char* function, std::size_t size) {
   throw InvalidArgument(fmt::format(
       "{}: the options have a size of {} bytes, which no version of Kolo has, or members that this "
@@ -162,7 +183,7 @@ void refuse_options(const char* function, std::size_t size) {
 
 void copy_text(const std::string& text, char* to, std::size_t capacity, std::size_t* length,
                const char* function) {
-  require_array(to, capacity, function, "text");
+  require_room(to, capacity, function, "text");
   if (length != nullptr) *length = text.size();
   if (capacity == 0) return;
   const std::size_t copied = std::min(text.size(), capacity - 1);
@@ -178,10 +199,7 @@ KOLO_C_EXPORT kolo_status kolo_last_error() { return last_error().status; }
 
 KOLO_C_EXPORT const char* kolo_last_error_message() { return last_error().message; }
 
-KOLO_C_EXPORT const char* kolo_last_error_tensor() {
-  const Error* const error = last_error().error;
-  return error == nullptr ? "" : error->tensor().c_str();
-}
+KOLO_C_EXPORT const char* kolo_last_error_tensor() { return last_error().tensor; }
 
 KOLO_C_EXPORT size_t kolo_last_error_ranks(const int** ranks) {
   const Error* const error = last_error().error;

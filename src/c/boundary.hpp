@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
+#include "diagnostics/json_text.hpp"
 #include "kolo/c/types.h"
 #include "kolo/error.hpp"
 
@@ -27,6 +29,9 @@ kolo_status guarded(Call&& call) {
     return keep_current_exception();
   }
 }
+
+/// Cuts the tensor of this thread's last error down to that many bytes at its end.
+void keep_end_of_tensor(std::size_t bytes) noexcept;
 
 /// Throws what a function of the program has returned, `what` in messages: the exception of the
 /// last call of this thread that failed, if it has this status, else an Error.
@@ -53,10 +58,36 @@ T& not_null(T* pointer, const char* function, const char* argument) {
   return *pointer;
 }
 
-/// Throws InvalidArgument unless `pointer` has `count` elements.
-inline void require_array(const void* pointer, std::size_t count, const char* function,
-                          const char* argument) {
-  if (pointer == nullptr && count > 0) refuse_null(function, argument);
+/// Throws InvalidArgument for a null pointer to memory for results.
+inline void require_room(const void* pointer, std::size_t capacity, const char* function,
+                         const char* argument) {
+  if (pointer == nullptr && capacity > 0) refuse_null(function, argument);
+}
+
+[[noreturn]] void refuse_count(const char* function, const char* argument, std::size_t count);
+
+/// Throws InvalidArgument unless there can be an array of `count` elements at `pointer`.
+template <typename T>
+void require_array(const T* pointer, std::size_t count, const char* function,
+                   const char* argument) {
+  require_room(pointer, count, function, argument);
+  if (count > std::numeric_limits<std::ptrdiff_t>::max() / sizeof(T))
+    refuse_count(function, argument, count);
+}
+
+[[noreturn]] void refuse_text(const char* function, const char* argument);
+
+/// A text of the program: a name, which ranks compare and which files and messages contain. Throws
+/// InvalidArgument for null, and for a text that is not UTF-8.
+inline std::string text_of(const char* given, const char* function, const char* argument) {
+  std::string text = &not_null(given, function, argument);
+  if (!diagnostics::is_utf8(text)) refuse_text(function, argument);
+  return text;
+}
+
+/// The same, with "" for null.
+inline std::string optional_text(const char* given, const char* function, const char* argument) {
+  return given == nullptr ? std::string() : text_of(given, function, argument);
 }
 
 /// Copies a text to memory of the program, cut to its capacity.

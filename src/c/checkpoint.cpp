@@ -36,7 +36,7 @@ NamedViews parts_of(const kolo_part* parts, std::size_t count, const char* funct
   NamedViews views;
   for (std::size_t i = 0; i < count; ++i) {
     const kolo_part& part = parts[i];
-    const std::string name = &not_null(part.name, function, "name");
+    const std::string name = text_of(part.name, function, "name");
     StateView view(views_of(part.tensors, part.tensor_count, function, "tensors"),
                    texts_of(part.texts, part.text_count, function));
     if (!views.emplace(name, std::move(view)).second)
@@ -213,7 +213,7 @@ KOLO_C_EXPORT kolo_status kolo_checkpoint_part(kolo_checkpoint* checkpoint, int 
   const char* const function = __func__;
   return guarded([&] {
     kolo_state*& handle = not_null(state, function, "state");
-    const std::string part = &not_null(name, function, "name");
+    const std::string part = text_of(name, function, "name");
     const Use use(checkpoint, function);
     handle = Handles<kolo_state>::all().add(StateView(part_of_rank(*use, of_rank, part, function)));
   });
@@ -224,7 +224,7 @@ KOLO_C_EXPORT kolo_status kolo_merge_checkpoint(const char* from, const char* to
   const char* const function = __func__;
   return guarded([&] {
     merge_checkpoint(&not_null(from, function, "from"), &not_null(to, function, "to"),
-                     text_of(part));
+                     optional_text(part, function, "part"));
   });
 }
 

@@ -24,7 +24,7 @@ const kolo_reduce_options& default_reduction() {
 template <typename Options>
 Options reduction(const kolo_reduce_options& given, const char* function) {
   Options options{};
-  options.name = text_of(given.name);
+  options.name = optional_text(given.name, function, "name");
   options.op = enumerator(given.op, ReduceOp::adasum, function, "operator");
   options.prescale = given.prescale;
   options.postscale = given.postscale;
@@ -51,6 +51,18 @@ void require_memory(const NamedTensor& given, const char* function) {
         fmt::format("{}: '{}' has a negative length, or too many elements", function, name), name);
   if (tensor.data() == nullptr && tensor.elements() > 0)
     throw InvalidArgument(fmt::format("{}: the memory of '{}' is null", function, name), name);
+}
+
+/// The size of the rows of all ranks.
+std::size_t bytes_of_rows(std::span<const std::int64_t> counts, std::int64_t row_bytes) {
+  std::int64_t total = 0;
+  for (const std::int64_t count : counts) {
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(count, row_bytes, &bytes) ||
+        __builtin_add_overflow(total, bytes, &total))
+      throw Error("the rows of all ranks together have more bytes than there are addresses");
+  }
+  return static_cast<std::size_t>(total);
 }
 
 }  // namespace
@@ -99,7 +111,7 @@ std::vector<NamedTensor> named_tensors_of(const kolo_named_tensor* tensors, std:
   std::vector<NamedTensor> named;
   named.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    named.push_back({&not_null(tensors[i].name, function, "name"),
+    named.push_back({text_of(tensors[i].name, function, "name"),
                      tensor_of(&tensors[i].tensor, function, argument)});
     require_memory(named.back(), function);
   }
@@ -126,7 +138,7 @@ template <typename Options>
 Options collective_options(const kolo_collective_options* given, const char* function) {
   static constexpr kolo_collective_options defaults = KOLO_COLLECTIVE_OPTIONS;
   const kolo_collective_options all = options_of(given, defaults, function);
-  return {text_of(all.name), set_of(all.process_set, function)};
+  return {optional_text(all.name, function, "name"), set_of(all.process_set, function)};
 }
 template AllgatherOptions collective_options(const kolo_collective_options*, const char*);
 template BroadcastOptions collective_options(const kolo_collective_options*, const char*);
@@ -138,16 +150,13 @@ Allocator allocator_of(kolo_allocator allocate, void* user, const TensorView& te
   if (allocate == nullptr) return nullptr;  // refused by the collective
   if (allocate == &kolo_allocate && user == nullptr)
     throw InvalidArgument("`user` is null: kolo_allocate sets the pointer to which it points");
-  // Runs only once the collective has checked the shape, so that nothing overflows.
+  // Runs only once the collective has checked the shape, so that the size of a row fits.
   return [=](std::span<const std::int64_t> counts) {
     std::int64_t row_bytes = signed_size_of(tensor.dtype());
     const auto lengths = tensor.shape().lengths();
     for (std::size_t i = 1; i < lengths.size(); ++i) row_bytes *= lengths[i];
-    std::int64_t total = 0;
-    for (const std::int64_t count : counts) total += count;
     if (rows != nullptr) std::ranges::copy(counts, rows);
-    return allocate(counts.data(), counts.size(), static_cast<std::size_t>(total * row_bytes),
-                    user);
+    return allocate(counts.data(), counts.size(), bytes_of_rows(counts, row_bytes), user);
   };
 }
 

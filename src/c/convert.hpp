@@ -24,8 +24,6 @@ Enumeration enumerator(int value, Enumeration last, const char* function, const 
   return static_cast<Enumeration>(value);
 }
 
-inline std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
-
 [[nodiscard]] TensorView tensor_of(const kolo_tensor* tensor, const char* function,
                                    const char* argument);
 [[nodiscard]] std::vector<TensorView> tensors_of(const kolo_tensor* tensors, std::size_t count,

@@ -121,8 +121,8 @@ KOLO_C_EXPORT kolo_status kolo_write_flight_record(const char* path, char* text,
                                                    size_t* length) {
   const char* const function = __func__;
   return guarded([&] {
-    require_array(text, capacity, function, "text");  // before the file is written
-    copy_text(write_flight_record(text_of(path)), text, capacity, length, function);
+    require_room(text, capacity, function, "text");  // before the file is written
+    copy_text(write_flight_record(path == nullptr ? "" : path), text, capacity, length, function);
   });
 }
 

@@ -113,7 +113,7 @@ KOLO_C_EXPORT kolo_status kolo_elastic_add_tensors(kolo_elastic_state* state, co
                                                    const kolo_named_tensor* tensors, size_t count) {
   const char* const function = __func__;
   return with_state(state, function, [&](elastic::State& object) {
-    object.add(&not_null(name, function, "name"),
+    object.add(text_of(name, function, "name"),
                named_tensors_of(tensors, count, function, "tensors"));
   });
 }
@@ -122,8 +122,9 @@ KOLO_C_EXPORT kolo_status kolo_elastic_add_bytes(kolo_elastic_state* state, cons
                                                  void* memory, size_t bytes) {
   const char* const function = __func__;
   return with_state(state, function, [&](elastic::State& object) {
-    require_array(memory, bytes, function, "memory");
-    object.add(&not_null(name, function, "name"), TensorView(memory, Shape(bytes), DType::u8));
+    require_array(static_cast<const char*>(memory), bytes, function, "memory");
+    object.add(text_of(name, function, "name"),
+               TensorView(memory, Shape{static_cast<std::int64_t>(bytes)}, DType::u8));
   });
 }
 
@@ -131,7 +132,7 @@ KOLO_C_EXPORT kolo_status kolo_elastic_add_optimizer(kolo_elastic_state* state, 
                                                      kolo_optimizer* optimizer) {
   const char* const function = __func__;
   return with_state(state, function, [&](elastic::State& object) {
-    object.add_handler(&not_null(name, function, "name"),
+    object.add_handler(text_of(name, function, "name"),
                        std::make_unique<OptimizerHandler>(
                            Handles<kolo_optimizer>::all().find(optimizer, function)));
   });
@@ -144,7 +145,7 @@ KOLO_C_EXPORT kolo_status kolo_elastic_add_object(kolo_elastic_state* state, con
   return with_state(state, function, [&](elastic::State& object) {
     if (save == nullptr) refuse_null(function, "save");
     if (load == nullptr) refuse_null(function, "load");
-    object.add_handler(&not_null(name, function, "name"),
+    object.add_handler(text_of(name, function, "name"),
                        std::make_unique<ProgramHandler>(save, load, user));
   });
 }

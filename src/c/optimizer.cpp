@@ -5,9 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,8 +28,7 @@ std::vector<std::string> names_of(const char* const* names, std::size_t count, c
                                   const char* argument) {
   require_array(names, count, function, argument);
   std::vector<std::string> result;
-  for (std::size_t i = 0; i < count; ++i)
-    result.emplace_back(&not_null(names[i], function, argument));
+  for (std::size_t i = 0; i < count; ++i) result.push_back(text_of(names[i], function, argument));
   return result;
 }
 
@@ -115,13 +117,35 @@ void discard(Optimizer& optimizer) {
   optimizer.reducer.gather({});
 }
 
-/// Runs `call` with an optimizer.
+/// The gradient of an operation, which is named "3.weight" or "3(round 2).weight" by the number of
+/// the optimizer (`GradientBuckets`). "" for operations of several gradients.
+std::string_view gradient_of(std::string_view operation, const Optimizer& optimizer) {
+  const auto is_gradient = [&](std::string_view name) {
+    return std::ranges::any_of(optimizer.gradients, [&](const auto& g) { return g.name == name; });
+  };
+  std::string_view rest =
+      operation.substr(std::min(operation.find_first_not_of("0123456789"), operation.size()));
+  if (rest.starts_with("(round "))
+    rest = rest.substr(std::min(rest.find(')'), rest.size() - 1) + 1);
+  if (rest.starts_with('.') && is_gradient(rest.substr(1))) return rest.substr(1);
+  return is_gradient(operation) ? operation : std::string_view();
+}
+
+/// Runs `call` with an optimizer. The tensor of an error gets the name that the program gave it.
 template <typename Call>
 kolo_status with(kolo_optimizer* optimizer, const char* function, const Call& call) {
-  return guarded([&] {
+  std::optional<std::size_t> length;
+  const kolo_status status = guarded([&] {
     const Use use(optimizer, function);
-    call(*use);
+    try {
+      call(*use);
+    } catch (const Error& error) {
+      length = gradient_of(error.tensor(), *use).size();
+      throw;
+    }
   });
+  if (length) keep_end_of_tensor(*length);
+  return status;
 }
 
 /// The same, for calls that are not allowed within a step.
@@ -182,7 +206,7 @@ KOLO_C_EXPORT kolo_status kolo_optimizer_free(kolo_optimizer* optimizer) {
 KOLO_C_EXPORT kolo_status kolo_optimizer_ready(kolo_optimizer* optimizer, const char* name) {
   const char* const function = __func__;
   return between_steps(optimizer, function, [&](Optimizer& object) {
-    object.reducer.ready(&not_null(name, function, "name"), [&] { return object.gradients; });
+    object.reducer.ready(text_of(name, function, "name"), [&] { return object.gradients; });
   });
 }
 

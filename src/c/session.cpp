@@ -120,7 +120,7 @@ KOLO_C_EXPORT kolo_status kolo_process_set_ranks(const kolo_process_set* set, in
                                                  size_t capacity) {
   return guarded([&] {
     const char* const function = "kolo_process_set_ranks";
-    require_array(ranks, capacity, function, "ranks");
+    require_room(ranks, capacity, function, "ranks");
     const std::vector<int> members = set_of(set, function).ranks();
     if (members.size() > capacity)
       throw InvalidArgument(fmt::format("{}: the set has {} members, and there is room for {}",

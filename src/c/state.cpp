@@ -32,7 +32,8 @@ const Source& source_of(const StateView& state, std::size_t index, const char* f
 SafetensorsOptions load_options(const kolo_load_options* given, const char* function) {
   static constexpr kolo_load_options defaults = KOLO_LOAD_OPTIONS;
   const kolo_load_options all = options_of(given, defaults, function);
-  return {.strict = all.allow_unmatched == 0, .prefix = text_of(all.prefix)};
+  return {.strict = all.allow_unmatched == 0,
+          .prefix = optional_text(all.prefix, function, "prefix")};
 }
 
 }  // namespace
@@ -49,8 +50,8 @@ Metadata texts_of(const kolo_text* texts, std::size_t count, const char* functio
   require_array(texts, count, function, "texts");
   Metadata metadata;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::string name = &not_null(texts[i].name, function, "name");
-    if (!metadata.emplace(name, &not_null(texts[i].value, function, "value")).second)
+    const std::string name = text_of(texts[i].name, function, "name");
+    if (!metadata.emplace(name, text_of(texts[i].value, function, "value")).second)
       refuse_repeated(function, name);
   }
   return metadata;
@@ -94,7 +95,7 @@ KOLO_C_EXPORT kolo_status kolo_state_tensor_shape(kolo_state* state, size_t inde
                                                   int64_t* shape, size_t capacity) {
   const char* const function = __func__;
   return guarded([&] {
-    require_array(shape, capacity, function, "shape");
+    require_room(shape, capacity, function, "shape");
     kolo_dtype& type = not_null(dtype, function, "dtype");
     int32_t& number = not_null(dimensions, function, "dimensions");
     const Use use(state, function);
@@ -114,7 +115,7 @@ KOLO_C_EXPORT kolo_status kolo_state_text(kolo_state* state, const char* name, c
                                           size_t capacity, size_t* length) {
   const char* const function = __func__;
   return guarded([&] {
-    const std::string wanted = &not_null(name, function, "name");
+    const std::string wanted = text_of(name, function, "name");
     const Use use(state, function);
     const auto found = use->metadata.find(wanted);
     if (found == use->metadata.end())

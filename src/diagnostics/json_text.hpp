@@ -30,6 +30,15 @@ inline std::size_t character_at(std::string_view text, std::size_t place) {
   return overlong || outside ? 0 : length;
 }
 
+[[nodiscard]] inline bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = character_at(text, i);
+    if (length == 0) return false;
+    i += length;
+  }
+  return true;
+}
+
 /// `text` in quotation marks, escaped. Bytes that are not UTF-8 become U+FFFD, so that every reader
 /// accepts the result.
 [[nodiscard]] inline std::string json_string(std::string_view text) {

@@ -10,9 +10,12 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
+#include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/cuda.hpp"
 #include "kolo/session.hpp"
@@ -28,43 +31,71 @@ namespace {
 // the number of its commit times this factor, plus the factor minus 1 minus its rank.
 constexpr std::int64_t max_ranks = std::int64_t{1} << 20;
 
-/// A hash of the names of the parts, to compare them between ranks. Not negative, so that the ranks
-/// can also compute its minimum as the maximum of its negative.
+/// The parts as the ranks compare them: their names, and the shapes of their tensors.
 template <typename Entries>
-std::int64_t fingerprint(const Entries& entries) {
+std::vector<Item> items_of_parts(const Entries& entries) {
+  std::vector<Item> items;
+  for (const auto& entry : entries) {
+    const auto layout = entry.handler->layout();
+    if (layout.empty()) items.push_back({entry.name, "a part"});
+    for (const auto& [name, description] : layout)
+      items.push_back({name.empty() ? entry.name : entry.name + '.' + name, description});
+  }
+  return items;
+}
+
+/// A hash of the parts, to compare them between ranks. Not negative, so that the ranks can also
+/// compute its minimum as the maximum of its negative.
+std::int64_t fingerprint(const std::vector<Item>& items) {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-  for (const auto& entry : entries)
-    for (const char c : entry.name + '\n')
+  for (const Item& item : items)
+    for (const char c : item.name + '\t' + item.description + '\n')
       hash = (hash ^ static_cast<unsigned char>(c)) * std::uint64_t{1099511628211U};
   return static_cast<std::int64_t>(hash >> 1);
 }
 
-/// Replaces each number by its maximum over the ranks.
-template <std::size_t count>
-void reduce_to_max(std::array<std::int64_t, count>& numbers, const char* name) {
-  allreduce(numbers, {.name = name, .op = ReduceOp::max});
+/// Collective. Throws Mismatch, which says which ranks are in which call.
+[[noreturn]] void refuse_calls(std::int64_t own) {
+  constexpr std::array names{"commit", "check_membership", "the end of train", "sync"};
+  const std::vector<std::int64_t> calls =
+      allgather(std::span(&own, 1), {.name = "kolo.elastic.calls"}).values;
+  std::array<std::vector<int>, names.size()> ranks_in{};
+  std::vector<int> differing;
+  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+    ranks_in.at(static_cast<std::size_t>(calls[rank])).push_back(static_cast<int>(rank));
+    if (calls[rank] != calls.front()) differing.push_back(static_cast<int>(rank));
+  }
+  std::string places;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (!ranks_in.at(i).empty())
+      places += fmt::format("{}{} on {}", places.empty() ? "" : ", ", names.at(i),
+                            ranks_in_words(RankSet::of(ranks_in.at(i))));
+  throw Mismatch(fmt::format("kolo::elastic::State: the ranks call different functions: {}. All "
+                             "ranks must call the same",
+                             places),
+                 "", differing);
 }
 
 }  // namespace
 
 // ---- collective ----
 
-bool State::Data::agree(Call call) const {
+State::Data::Meeting State::Data::meet(Call call, const Numbers& own) const {
   const auto what = static_cast<std::int64_t>(call);
   const bool changes = rank() == 0 && !session::this_job().membership.announced_change().empty();
-  std::array<std::int64_t, 3> numbers{changes ? 1 : 0, what, -what};
-  reduce_to_max(numbers, "kolo.elastic.agreement");
-  if (numbers[1] != -numbers[2])
-    throw InvalidArgument(
-        "kolo::elastic: some ranks call commit, and others check_membership or return from train. "
-        "All ranks must call the same");
-  return numbers[0] != 0;
+  std::array<std::int64_t, 3 + std::tuple_size_v<Numbers>> numbers{changes ? 1 : 0, what, -what};
+  std::ranges::copy(own, numbers.begin() + 3);
+  allreduce(numbers, {.name = "kolo.elastic.agreement", .op = ReduceOp::max});
+  if (numbers[1] != -numbers[2]) refuse_calls(what);
+  Meeting meeting{.changes = numbers[0] != 0, .numbers{}};
+  std::copy(numbers.begin() + 3, numbers.end(), meeting.numbers.begin());
+  return meeting;
 }
 
-void State::Data::require_same_parts() const {
-  std::vector<Item> items;
-  for (const Entry& entry : entries) items.push_back({entry.name, "a part"});
-  require_agreement("kolo.elastic.parts", "The parts of kolo::elastic::State", items);
+bool State::Data::agree(Call call) const { return meet(call, {}).changes; }
+
+State::Data::Numbers State::Data::agree_to_sync(const Numbers& own) const {
+  return meet(Call::sync, own).numbers;
 }
 
 void State::Data::distribute(int root, std::uint64_t number, bool keeps_per_rank) {
@@ -182,11 +213,12 @@ void State::restore() {
 void State::sync() {
   Data& data = *data_;
   const auto own = static_cast<std::int64_t>(data.commits);
-  const std::int64_t parts = fingerprint(data.entries);
-  std::array<std::int64_t, 4> numbers{own * max_ranks + (max_ranks - 1 - rank()), -own, parts,
-                                      -parts};
-  reduce_to_max(numbers, "kolo.elastic.newest");
-  if (numbers[2] != -numbers[3]) data.require_same_parts();
+  const std::vector<Item> items = items_of_parts(data.entries);
+  const std::int64_t parts = fingerprint(items);
+  const auto numbers =
+      data.agree_to_sync({own * max_ranks + (max_ranks - 1 - rank()), -own, parts, -parts});
+  if (numbers[2] != -numbers[3])
+    require_agreement("kolo.elastic.parts", "The parts of kolo::elastic::State", items);
   for (Data::Entry& entry : data.entries) entry.handler->rejoin();
   const std::int64_t newest = numbers[0] / max_ranks;
   int root = static_cast<int>(max_ranks - 1 - numbers[0] % max_ranks);

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 
+#include "base/descriptor.hpp"
 #include "base/dtype.hpp"
+#include "base/format.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::elastic::detail {
@@ -39,10 +42,26 @@ void save_bytes(StateDict& state, const void* data, std::size_t bytes) {
 
 MemoryHandler::MemoryHandler(std::vector<NamedTensor> tensors) : tensors_(std::move(tensors)) {
   std::set<std::string> names;
-  for (const auto& [name, tensor] : tensors_)
+  for (const auto& [name, tensor] : tensors_) {
     if (!names.insert(name).second)
       throw InvalidArgument(
           fmt::format("kolo::elastic::State::add: two tensors are named '{}'", name), name);
+    const auto lengths = tensor.shape().lengths();
+    if (std::ranges::any_of(lengths, [](auto length) { return length < 0; }) || !extent_of(lengths))
+      throw InvalidArgument(
+          fmt::format("kolo::elastic::State::add: shape {} has a negative length, or more than {} "
+                      "elements",
+                      to_string(tensor.shape()), max_tensor_elements),
+          name);
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> MemoryHandler::layout() const {
+  std::vector<std::pair<std::string, std::string>> list;
+  for (const auto& [name, tensor] : tensors_)
+    list.emplace_back(name,
+                      fmt::format("{} {}", to_string(tensor.dtype()), to_string(tensor.shape())));
+  return list;
 }
 
 void MemoryHandler::save(StateDict& state) {

@@ -11,7 +11,9 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "c/convert.hpp"
 #include "kolo/c/error.h"
 #include "kolo/elastic.hpp"
 #include "kolo/optimizer.hpp"
@@ -103,6 +105,34 @@ TEST(CBoundary, OptionsOfOtherVersionsKeepTheirMembers) {
     const Grown wrong{size, 7, 8};
     EXPECT_THROW((void)options_of(&wrong, defaults, "f"), InvalidArgument) << size;
   }
+}
+
+TEST(CBoundary, RowsOfAllRanksMustHaveASize) {
+  const std::int64_t count = 1;
+  const TensorView row(nullptr, Shape{count}, DType::f64);
+  void* result = nullptr;
+  const Allocator allocate =
+      allocator_of(&kolo_allocate, static_cast<void*>(&result), row, nullptr);
+  const std::vector<std::int64_t> too_many(4, std::int64_t{1} << 59);  // 2^64 bytes
+  EXPECT_THROW((void)allocate(too_many), Error);
+  EXPECT_EQ(result, nullptr);
+  const std::vector<std::int64_t> two{1, 1};
+  EXPECT_NE(allocate(two), nullptr);
+  std::free(result);
+}
+
+TEST(CBoundary, OperationsOfKolosOwnHaveNoTensor) {
+  (void)status_of(PeerLeft("gone", "kolo.stop_requested", {1}));
+  EXPECT_STREQ(kolo_last_error_tensor(), "");
+  (void)status_of(PeerLeft("gone", "kolo", {1}));
+  EXPECT_STREQ(kolo_last_error_tensor(), "kolo");
+}
+
+TEST(CBoundary, ATensorKeepsItsNameWhenItsErrorIsPassedOn) {
+  const kolo_status status = status_of(PeerLeft("gone", "3.weight", {1}));
+  keep_end_of_tensor(6);
+  EXPECT_EQ(guarded([&] { throw_status(status, "train"); }), KOLO_PEER_LEFT);
+  EXPECT_STREQ(kolo_last_error_tensor(), "weight");
 }
 
 // Functions of atexit() run after the destructors of their thread's variables.

@@ -81,8 +81,8 @@ KOLO_C_EXPORT kolo_status kolo_elastic_on_reset(kolo_elastic_state* state,
 
 /// Commits all parts. Collective in the world; call it between steps, while no operations are
 /// pending. KOLO_MEMBERSHIP_CHANGED, after the copy, if ranks are to join or leave: return that
-/// status from the training. KOLO_INVALID_ARGUMENT on all ranks if some of them call a different
-/// function. Fails like `kolo_allreduce`.
+/// status from the training. KOLO_MISMATCH on all ranks if some of them call a different function.
+/// Fails like `kolo_allreduce`.
 KOLO_C_EXPORT kolo_status kolo_elastic_commit(kolo_elastic_state* state);
 /// As `kolo_elastic_commit`, but copies only if ranks are to join or leave; in that case no step is
 /// lost.
@@ -93,7 +93,7 @@ KOLO_C_EXPORT kolo_status kolo_elastic_check_membership(kolo_elastic_state* stat
 KOLO_C_EXPORT kolo_status kolo_elastic_restore(kolo_elastic_state* state);
 /// Sets the parts of all ranks to the newest commit. If no rank has one, rank 0's parts become the
 /// first commit. Collective; `kolo_elastic_run` calls it. KOLO_MISMATCH on all ranks if they have
-/// different parts.
+/// different parts, tensors or bytes of different sizes, or call a different function.
 KOLO_C_EXPORT kolo_status kolo_elastic_sync(kolo_elastic_state* state);
 
 /// The number of commits so far, including the first one, which `kolo_elastic_sync` makes; 0: none.

@@ -6,8 +6,9 @@
 //   kolo/c/error.h has the message and the ranks of an error. If a function fails, its results are
 //   not set.
 // - A pointer must not be null unless its function says so; a null pointer gives
-//   KOLO_INVALID_ARGUMENT. Strings are UTF-8 and end with a zero byte. Arguments are copied, except
-//   the memory of tensors, and memory that a function says must stay alive.
+//   KOLO_INVALID_ARGUMENT. Strings end with a zero byte. Names and texts must be UTF-8, or give
+//   KOLO_INVALID_ARGUMENT; paths and settings may be any bytes. Arguments are copied, except the
+//   memory of tensors, and memory that a function says must stay alive.
 // - Objects are handles: the pointer types that are only declared here. A handle that was freed, or
 //   that is no handle of this type, gives KOLO_INVALID_ARGUMENT. Free each handle once.
 // - Functions are thread-safe unless they say otherwise. Requests are not thread-safe: a call gives
