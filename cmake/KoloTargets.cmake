@@ -67,6 +67,46 @@ function(kolo_library target)
     ${ARGN})
 endfunction()
 
+# The version in the file names of shared libraries. Programs in C keep running within a major version
+# (docs/compatibility.md); versions of symbols stop programs in C++ of other minor versions.
+set(kolo_so_version ${PROJECT_VERSION_MAJOR})
+if(kolo_so_version EQUAL 0)
+  set(kolo_so_version 0.${PROJECT_VERSION_MINOR})
+endif()
+
+# kolo_symbol_versions(<target> [<list>]): gives the exported names of a shared library versions, so that
+# the dynamic linker refuses a program that needs others: functions of the C interface KOLO_<first version
+# with the function>, by the list, and names of C++ KOLOCXX_<this minor version>
+# (docs/decisions/0211-the-interface-of-c-is-described-by-its-headers.md).
+function(kolo_symbol_versions target)
+  set(text "")
+  set(before "")
+  if(ARGC GREATER 1)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${ARGV1}")
+    file(STRINGS "${ARGV1}" lines)
+    foreach(line IN LISTS lines)
+      if(NOT line MATCHES "^(kolo_[a-z_]+) ([0-9.]+)$")
+        message(FATAL_ERROR "${ARGV1}: not a function and a version: ${line}")
+      endif()
+      list(APPEND versions ${CMAKE_MATCH_2})
+      list(APPEND functions_${CMAKE_MATCH_2} ${CMAKE_MATCH_1})
+    endforeach()
+    list(REMOVE_DUPLICATES versions)
+    list(SORT versions COMPARE NATURAL)
+    foreach(version IN LISTS versions)
+      string(JOIN "; " functions ${functions_${version}})
+      string(APPEND text "KOLO_${version} { ${functions}; }${before};\n")
+      set(before " KOLO_${version}")
+    endforeach()
+  endif()
+  set(minor ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  string(APPEND text "KOLOCXX_${minor} { _Z*4kolo*; };\n")
+  set(map "${PROJECT_BINARY_DIR}/${target}.map")
+  file(CONFIGURE OUTPUT "${map}" CONTENT "${text}" @ONLY)
+  target_link_options(${target} PRIVATE "LINKER:--version-script,${map}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${map}")
+endfunction()
+
 # kolo_add_shared(<target> <file set>...): adds <target>_shared, a shared library of the static
 # library's objects, and the alias kolo::<name> for the one that BUILD_SHARED_LIBS selects. The
 # caller links the dependencies of the shared one.
@@ -77,8 +117,7 @@ function(kolo_add_shared target)
     set(name ${target})
   endif()
   kolo_library(${target}_shared EXPORT_NAME ${name} OUTPUT_NAME ${target}
-    VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    VERSION ${PROJECT_VERSION} SOVERSION ${kolo_so_version})
   add_dependencies(${target}_shared ${target})
   # The static library is named by its file, so that its dependencies are not linked too.
   target_link_libraries(${target}_shared

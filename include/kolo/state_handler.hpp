@@ -43,8 +43,8 @@ class KOLO_EXPORT StateHandler {
   virtual void save_per_rank(StateDict& /*state*/) {}
   virtual void load_per_rank(const StateDict& /*state*/) {}
 
-  /// What must be equal on all ranks before the state is, such as {"weight", "f32 [64, 3]"} for
-  /// each tensor: a name, which may be empty, and a description. `State::sync` compares the lists.
+  /// The layout that must be equal on all ranks, such as {"weight", "f32 [64, 3]"} for each tensor:
+  /// a name, which may be empty, and a description. `State::sync` compares the lists.
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> layout() const {
     return {};
   }
