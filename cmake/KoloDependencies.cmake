@@ -127,3 +127,18 @@ elseif(KOLO_WITH_TORCH STREQUAL "OFF")
 else()
   message(STATUS "Kolo: without LibTorch, it was not found (set Torch_DIR or CMAKE_PREFIX_PATH)")
 endif()
+
+# The modules for Fortran are sources that programs compile: only examples and tests need its compiler.
+set(KOLO_HAVE_FORTRAN OFF)
+if(NOT KOLO_WITH_FORTRAN STREQUAL "OFF" AND (KOLO_BUILD_EXAMPLES OR KOLO_BUILD_TESTS) AND NOT KOLO_SANITIZE AND
+    NOT KOLO_BUILD_FUZZERS)
+  include(CheckLanguage)
+  check_language(Fortran)
+  if(CMAKE_Fortran_COMPILER)
+    enable_language(Fortran)
+    set(KOLO_HAVE_FORTRAN ON)
+    message(STATUS "Kolo: with Fortran (${CMAKE_Fortran_COMPILER})")
+  else()
+    kolo_leave_out(KOLO_WITH_FORTRAN "the examples and tests in Fortran" "a compiler for Fortran" gfortran)
+  endif()
+endif()

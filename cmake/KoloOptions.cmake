@@ -49,6 +49,7 @@ kolo_choice(KOLO_WITH_CUDA AUTO "Support tensors on GPUs, which needs CUDA")
 kolo_choice(KOLO_WITH_NCCL AUTO "Support NCCL between GPUs")
 kolo_choice(KOLO_WITH_FABRIC AUTO "Support RDMA networks without MPI, which needs libfabric")
 kolo_choice(KOLO_WITH_PYTHON ${kolo_build_default} "Build the extension module of the Python package, which needs nanobind")
+kolo_choice(KOLO_WITH_FORTRAN ${kolo_build_default} "Build the examples and tests in Fortran, which need its compiler")
 
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks in C++ of a job whose ranks are in several languages. program.c and
-// program.py do the same and print the same: the bytes of each result, and each error.
+// The ranks in C++ of a job whose ranks are in several languages. program.c, program.py and
+// program.f90 do the same and print the same: the bytes of each result, and each error.
 #include <array>
 #include <cstddef>
 #include <cstdint>
