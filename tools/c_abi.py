@@ -10,7 +10,7 @@ because its source includes the header, and the test package.c_symbols compares 
 Usage: c_abi.py [--write [--incompatible]] [ROOT]
   --write         write the description. Programs that are already linked must run with the new interface: if more has
                   changed than that there are new functions, this is refused
-  --incompatible  write it all the same. docs/c.md says which changes are allowed in which versions
+  --incompatible  write it all the same. docs/compatibility.md says which changes are allowed
   ROOT            the repository; default: this one
 
 Exit status: 0 if both are equal or the description is written, 1 if they differ, 2 if this cannot be found out.
@@ -92,12 +92,12 @@ def main():
         print(report, end="")
         only_adds = not stored.exists() or compare(stored, found, "--harmless", "--no-added-syms")[0] == 0
         if "--write" not in options:
-            print(f"The interface is not that of {DESCRIPTION}. docs/c.md says which changes are allowed: "
-                  "write it with ./dev abi --write")
+            print(f"The interface is not that of {DESCRIPTION}. docs/compatibility.md says which changes are "
+                  "allowed: write it with ./dev abi --write")
             return 1
         if not only_adds and "--incompatible" not in options:
             print("Not only new functions: programs that are already linked may break. "
-                  "If docs/c.md allows it: ./dev abi --write --incompatible")
+                  "If docs/compatibility.md allows it: ./dev abi --write --incompatible")
             return 1
         stored.write_bytes(found.read_bytes())
         print(f"{DESCRIPTION} is written.")

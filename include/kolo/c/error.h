@@ -21,7 +21,7 @@ KOLO_C_EXPORT kolo_status kolo_last_error(void);
 KOLO_C_EXPORT const char* kolo_last_error_message(void);
 
 /// The name of the operation or tensor that failed, as the program named it; "" if there is none,
-/// and for operations that Kolo submits by itself, whose names begin with `kolo.`.
+/// and for operations that Kolo submits by itself, whose names begin with "kolo.".
 KOLO_C_EXPORT const char* kolo_last_error_tensor(void);
 
 /// Sets `*ranks` to the world ranks concerned, in ascending order, and returns their number, which
