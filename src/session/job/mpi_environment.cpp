@@ -17,6 +17,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 #include "session/job/job.hpp"
+#include "session/job/start_watch.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -92,6 +93,7 @@ void MpiEnvironment::start(int argc, char** argv) {
     // Kolo's own thread polls MPI beside a thread that computes, often on the same core, so Open
     // MPI should yield the core when it finds nothing. A value that the user has set stays.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+    const StartWatch watch;
     node::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
     started_by_ = ::getpid();
     std::atexit(Callbacks::on_exit);
