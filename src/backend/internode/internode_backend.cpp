@@ -35,6 +35,7 @@ bool InterNodeBackend::can_execute(const Batch& batch) const {
     case OperationType::allreduce: return batch.kind.op != ReduceOp::adasum;
     case OperationType::reducescatter: return true;
     case OperationType::allgather: return placement.shares_hosts();
+    case OperationType::broadcast: return total_bytes(batch) > endpoint_.piece_bytes;
     default: return false;
   }
 }
@@ -61,6 +62,9 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
   if (scatters)
     return internode::make_reducescatter(arena_, endpoint_, std::move(batch), counterparts,
                                          std::move(local_ranks));
+  if (batch.kind.type == OperationType::broadcast)
+    return internode::make_broadcast(arena_, endpoint_, std::move(batch), placement,
+                                     std::move(local_ranks));
   return internode::make_allreduce(arena_, endpoint_, std::move(batch), placement,
                                    std::move(local_ranks), algorithm_);
 }
