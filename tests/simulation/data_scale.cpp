@@ -85,8 +85,10 @@ DataCost run(DataCluster& cluster, const Descriptor& kind, const std::vector<Bat
   return cluster.run([&](int rank) {
     Batch own = batch;
     own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
-    return flat ? cluster.flat(rank).start(std::move(own))
-                : cluster.inter_node(rank).start(std::move(own));
+    // As in a session, batches that hosts cannot share take the other route.
+    return flat || !cluster.inter_node(rank).can_execute(own)
+               ? cluster.flat(rank).start(std::move(own))
+               : cluster.inter_node(rank).start(std::move(own));
   });
 }
 
@@ -168,8 +170,7 @@ DataCost cost_of_allgather(const DataCase& one, const NetworkModel& model) {
                          return output.data();
                        }});
   }
-  const DataCost cost =
-      run(parts.cluster, operation(OperationType::allgather), members, one.leaders_only);
+  const DataCost cost = run(parts.cluster, operation(OperationType::allgather), members, one.flat);
   for (const std::vector<float>& output : outputs)
     if (output != expected) throw std::logic_error("a rank lacks elements of others");
   return cost;

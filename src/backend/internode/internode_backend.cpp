@@ -34,7 +34,9 @@ bool InterNodeBackend::can_execute(const Batch& batch) const {
   switch (batch.kind.type) {
     case OperationType::allreduce: return batch.kind.op != ReduceOp::adasum;
     case OperationType::reducescatter: return true;
-    case OperationType::allgather: return placement.shares_hosts();
+    case OperationType::allgather:
+      return placement.shares_hosts() ||
+             std::ssize(placement.hosts) > internode::max_owners_at_once;
     case OperationType::broadcast: return total_bytes(batch) > endpoint_.piece_bytes;
     default: return false;
   }

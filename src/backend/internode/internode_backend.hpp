@@ -46,8 +46,8 @@ class InterNodeBackend : public Backend {
   [[nodiscard]] static bool is_of_use(const std::vector<int>& node_of);
 
   /// True for batches whose ranks lie on several hosts, if the batch is an allreduce except Adasum,
-  /// a reducescatter, an allgather with several ranks on one host (otherwise there is nothing to
-  /// share), or a broadcast of tensors of more than a message.
+  /// a reducescatter, a broadcast of tensors of more than a message, or an allgather with several
+  /// ranks on one host (otherwise there is nothing to share) or among many hosts.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// Throws InvalidArgument for a batch that it cannot execute, like MpiBackend's.
