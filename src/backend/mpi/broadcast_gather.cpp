@@ -14,6 +14,13 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
+/// Over TCP, Open MPI sends messages below 64 KiB without a handshake, which would delay each of
+/// the messages in a row.
+constexpr std::int64_t max_broadcast_piece = 60 << 10;
+/// The number of pieces in progress keeps a fast link with high latency busy.
+constexpr std::size_t broadcast_pieces = 32;
+static_assert(broadcast_pieces % PiecewiseCollective::pieces_on_own_lanes == 0);
+
 /// From this number of pieces on, two trees take less time than a binomial tree.
 constexpr std::int64_t min_pieces_in_two_trees = 4;
 
@@ -24,9 +31,10 @@ constexpr std::int64_t min_pieces_in_two_trees = 4;
 class Broadcast : public PiecewiseCollective {
  public:
   Broadcast(Endpoint& endpoint, Batch given)
-      : PiecewiseCollective(endpoint, std::move(given), pieces_on_own_lanes, pieces_on_own_lanes),
+      : PiecewiseCollective(endpoint, std::move(given), broadcast_pieces, broadcast_pieces),
         root_(root_index(batch())),
-        source_(batch(), index() == root_, piece_bytes()),
+        max_bytes_(std::min(piece_bytes(), max_broadcast_piece)),
+        source_(batch(), index() == root_, max_bytes_),
         binomial_(binomial_tree(index(), root_, size())),
         two_trees_(two_trees(index(), root_, size())) {}
 
@@ -37,6 +45,7 @@ class Broadcast : public PiecewiseCollective {
     std::byte* packed = nullptr;  // null if the piece is sent and received in place
     int receiving = 0;
     int sending = 0;
+    std::uint64_t place = 0;  // among the pieces of its lane, which are sent on in their order
     bool sent_on = false;
   };
 
@@ -45,9 +54,10 @@ class Broadcast : public PiecewiseCollective {
     const NextPiece next = source_.next(state.piece);
     if (next != NextPiece::piece) return next;
     state.sent_on = false;
+    state.place = begun_[number % pieces_on_own_lanes]++;
     state.tree = &next_tree();
     state.packed = state.piece.in_place() ? nullptr : exchange().take(state.piece.wire_bytes());
-    const int lane = static_cast<int>(number);
+    const int lane = lane_of(number);
     if (index() == root_) {
       if (state.packed != nullptr) {
         fusion::pack(state.piece.parts, DType::u8, DType::u8, state.packed);
@@ -66,8 +76,9 @@ class Broadcast : public PiecewiseCollective {
   Progress advance(std::size_t number) override {
     PieceState& state = pieces_[number];
     bool moved = false;
-    if (!state.sent_on && state.receiving == 0) {
-      send_on(state, static_cast<int>(number));
+    if (!state.sent_on && state.receiving == 0 &&
+        state.place == sent_on_[number % pieces_on_own_lanes]) {
+      send_on(state, lane_of(number));
       moved = true;
     }
     if (state.sent_on && state.sending == 0) {
@@ -77,9 +88,12 @@ class Broadcast : public PiecewiseCollective {
     return moved ? Progress::moved : Progress::waiting;
   }
 
+  [[nodiscard]] static int lane_of(std::size_t number) {
+    return static_cast<int>(number % pieces_on_own_lanes);
+  }
   /// All ranks take the same trees, since they know the same length before they begin a piece.
   const Tree& next_tree() {
-    if (source_.total_bytes() < min_pieces_in_two_trees * piece_bytes()) return binomial_;
+    if (source_.total_bytes() < min_pieces_in_two_trees * max_bytes_) return binomial_;
     return two_trees_[in_two_trees_++ % two_trees_.size()];
   }
 
@@ -91,6 +105,7 @@ class Broadcast : public PiecewiseCollective {
     for (const int child : state.tree->children)
       exchange().send(rank_of(child), lane, from, state.piece.wire_bytes(), state.sending);
     state.sent_on = true;
+    ++sent_on_[static_cast<std::size_t>(lane)];
   }
 
   void finish(PieceState& state) {
@@ -109,11 +124,14 @@ class Broadcast : public PiecewiseCollective {
   }
 
   int root_;
+  std::int64_t max_bytes_;  // of a piece
   BroadcastPieces source_;
   Tree binomial_;
   std::array<Tree, 2> two_trees_;
   std::size_t in_two_trees_ = 0;  // pieces so far
-  std::array<PieceState, pieces_on_own_lanes> pieces_{};
+  std::array<PieceState, broadcast_pieces> pieces_{};
+  std::array<std::uint64_t, pieces_on_own_lanes> begun_{};  // pieces by lane
+  std::array<std::uint64_t, pieces_on_own_lanes> sent_on_{};
 };
 
 constexpr int rows_lane = 0;
