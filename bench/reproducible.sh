@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The cost of ReproducibleGradients beside plain averages, for several sizes on 1, 2 and 4 ranks of one host. Prints the
-# columns of docs/measurements/reproducible.csv. Each row is the median, by its ratio, of five short runs, because other
+# columns of docs/measurements/reproducible.csv. Each row is the median, by its ratio, of three short runs, because other
 # programs may use the machine.
 # Usage: bench/reproducible.sh PROGRAM [RUNS]
 set -euo pipefail
-program=$1 runs=${2:-5}
+program=$1 runs=${2:-3}
 export OMP_NUM_THREADS=1
 
 # measure RANKS MEGABYTES ROUNDS

@@ -229,6 +229,13 @@ def data_scale(data):
                      "bytes of a NIC", "bound, bytes"], rows, ["---"] + ["---:"] * 8)
 
 
+def reproducible(data):
+    return markdown(["ranks", "gradients", "plain averages", "`ReproducibleGradients`", "ratio"],
+                    [[row["ranks"], f"{row['megabytes']} MB", f"{float(row['usual_ms']):.0f} ms",
+                      f"{float(row['reproducible_ms']):.0f} ms", f"{float(row['ratio']):.1f}"]
+                     for row in data["reproducible"]], ["---:"] * 5)
+
+
 def data_operations(data):
     rows = [[row["operation"], row["hosts"], size(row["bytes"]), f"{float(row['time_us']):,.1f}",
              f"{float(row['least_us']):,.1f}", f"{float(row['time_us']) / float(row['least_us']):.2f}",
@@ -459,6 +466,6 @@ def campaigns(data):
 TABLES = {table.__name__: table for table in (
     campaigns, one_host, cores, idle, start_up, gpu_card, frame_tags, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording, recording_step, journeys,
-    structure, additions, transformer_ranks, data_scale, data_operations, synthetic_benchmark, compression, overlap_between_hosts,
+    structure, additions, transformer_ranks, data_scale, data_operations, reproducible, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
     fusion_threshold, rows_between_hosts, sharded, fully_sharded, fsdp, checkpoint_pause, uneven)}
