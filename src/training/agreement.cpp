@@ -163,7 +163,9 @@ FailedRanks failed_ranks(const std::string& operation, const std::function<void(
 void share_failure(const std::string& operation, const std::string& context,
                    const std::function<void()>& work, const ProcessSet& set) {
   const FailedRanks failed = failed_ranks(operation, work, set);
-  if (!failed.ranks.empty()) throw Error(context + failed.message, {}, failed.ranks);
+  if (failed.ranks.empty()) return;
+  const bool has_context = failed.message.starts_with(context);
+  throw Error((has_context ? std::string() : context) + failed.message, {}, failed.ranks);
 }
 
 }  // namespace kolo::internal

@@ -57,7 +57,7 @@ struct FailedRanks {
                                        const ProcessSet& set = {});
 
 /// As `failed_ranks`, but throws Error with these ranks on every rank if `work` throws on some.
-/// `context` begins the message.
+/// `context` begins the message, unless the exception's message begins with it.
 KOLO_EXPORT void share_failure(const std::string& operation, const std::string& context,
                                const std::function<void()>& work, const ProcessSet& set);
 

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace kolo::internal::testing_support {
@@ -114,6 +116,120 @@ TEST_F(FullyShardedGraphs, BackwardMayComeSeveralTimes) {
             second.backward();
             optimizer.step();
           });
+}
+
+// After the first step, one rank leaves out uses of units that forward comes to several times.
+TEST_F(FullyShardedGraphs, RanksMayLeaveOutSomeUsesOfAUnit) {
+  PartlyImpl::part = 0;
+  const bool is_last = rank() == size() - 1;
+  const std::vector<std::size_t> all{0, 0, 1, 0, 2, 1};
+  const std::vector<std::vector<std::size_t>> fewer{
+      all, {0, 1, 0, 2}, {0, 0, 1}, {2, 1}, {0, 2}, {1, 0, 1}, {1}, {}, all};
+  expect_same_on_paths<Partly>(
+      [&](auto& model, auto& gradients, auto& optimizer, int step) {
+        model->path = is_last ? fewer.at(static_cast<std::size_t>(step)) : all;
+        usual(model, gradients, optimizer, step);
+      },
+      static_cast<int>(fewer.size()));
+}
+
+TEST_F(FullyShardedGraphs, ARankWithoutDataTakesPartInRepeatedUses) {
+  PartlyImpl::part = 0;
+  expect_same_on_paths<Partly>([&](auto& model, auto& gradients, auto& optimizer, int step) {
+    model->path = {0, 1, 0, 0, 2};
+    optimizer.zero_grad();
+    const bool has_data = step % 2 == 0 || rank() > 0;
+    constexpr bool is_sharded =
+        std::is_same_v<std::remove_reference_t<decltype(gradients)>, FullySharded>;
+    if constexpr (is_sharded) {
+      has_data ? loss_of(model, step).backward() : gradients.take_part();
+    } else {
+      (loss_of(model, step) * (has_data ? 1 : 0)).backward();
+    }
+    optimizer.step();
+  });
+}
+
+// A unit that is used again at once stays gathered.
+TEST_F(FullyShardedGraphs, AUnitThatIsNextStaysGathered) {
+  if (size() == 1) return;
+  for (const int ahead : {0, 1}) {
+    ShardedPathNet<Partly> model;
+    FullySharded sharded(model, {.units_ahead = ahead});
+    const ::torch::NoGradGuard no_grad;
+    model->path = {0, 0, 0, 1, 2};
+    (void)loss_of(model, 0);  // agrees on the uses
+    const auto before = sharded.counters().gathers;
+    (void)loss_of(model, 1);
+    EXPECT_EQ(sharded.counters().gathers - before, ahead == 0 ? 6 : 4);  // with the root
+  }
+}
+
+/// Computes on another thread, where autograd has numbers of its own.
+struct ThreadedImpl : nn::Module {
+  explicit ThreadedImpl(int width) : layer(register_module("layer", nn::Linear(width, width))) {}
+  Tensor forward(const Tensor& input) {
+    Tensor result;
+    std::thread([&] { result = input + layer(input).tanh(); }).join();
+    return result;
+  }
+  nn::Linear layer;
+};
+TORCH_MODULE(Threaded);
+
+TEST_F(FullyShardedGraphs, AForwardMayComputeOnAnotherThread) {
+  expect_same_on_paths<Threaded>(usual);
+}
+
+// The pass that ends in no_sync keeps gradients whole; the last one is clipped.
+TEST_F(FullyShardedGraphs, ACheckpointedPartMayBeAccumulatedAndClipped) {
+  expect_same_on_paths<Partly>(
+      [&](auto& model, auto& gradients, auto& optimizer, int step) {
+        PartlyImpl::part = 3;
+        optimizer.zero_grad();
+        {
+          const auto guard = gradients.no_sync();
+          loss_of(model, step).backward();
+        }
+        loss_of(model, step + 50).backward();
+        clip_grad_norm(optimizer, 0.05);
+        optimizer.step();
+      },
+      4, /*exact=*/false);
+}
+
+TEST_F(FullyShardedGraphs, ACheckpointedPartMayBeInCopies) {
+  if (size() != 2 && size() != 4) return;
+  PartlyImpl::part = 2;
+  const HybridSets sets = add_hybrid_sets(2);
+  ::torch::manual_seed(3);
+  ShardedPathNet<Partly> model;
+  FullySharded sharded(model, {.process_set = sets.process_set, .replicas = sets.replicas});
+  optim::AdamW optimizer(sharded.parameters(), graphs_options);
+  ::torch::manual_seed(3);
+  PathNet<Partly> expected;
+  DistributedOptimizer plain(optim::AdamW(expected->parameters(), graphs_options),
+                             expected->named_parameters());
+  for (int step = 0; step < 4; ++step) {
+    usual(model, sharded, optimizer, step);
+    usual(expected, plain, plain, step);
+  }
+  expect_close_states(sharded.full_state(), state(*expected));
+}
+
+// The forward before has left the last unit gathered, and SGD gives shards no new version.
+TEST_F(FullyShardedGraphs, AUnitThatIsCalledAloneSeesTheLastStep) {
+  auto model = make_net<ShardedNet>();
+  FullySharded sharded(model);
+  optim::SGD optimizer(sharded.parameters(), 0.5);
+  loss_of(model, 0).backward();
+  (void)loss_of(model, 1);
+  optimizer.step();
+  const ::torch::NoGradGuard no_grad;
+  const Tensor input = ::torch::ones({2, 7});
+  const Tensor found = model->blocks[3]->forward(input);
+  const auto whole = sharded.gather();
+  EXPECT_TRUE(same_bits(found, model->blocks[3]->forward(input)));
 }
 
 TEST_F(FullyShardedGraphs, FreezingAfterTheGuardCounts) {

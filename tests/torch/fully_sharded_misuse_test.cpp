@@ -44,6 +44,13 @@ TEST_F(FullyShardedMisuse, UsesMistakenlyMadeAreRefused) {
   }
 }
 
+TEST_F(FullyShardedMisuse, AModelBelongsToOneFullySharded) {
+  auto model = make_net<ShardedNet>();
+  const FullySharded first(model);
+  EXPECT_THAT(error_of<Error>([&] { FullySharded{model}; }).what(),
+              testing::StartsWith("FullySharded: another one has this model"));
+}
+
 TEST_F(FullyShardedMisuse, AWriteToAFreedParameterIsNoticed) {
   auto model = make_net<ShardedNet>();
   const FullySharded sharded(model);

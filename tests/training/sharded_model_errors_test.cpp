@@ -136,6 +136,10 @@ TEST_F(ShardedModelErrors, InvalidUnitsAreRefused) {
   expect_invalid("a unit has no name", make({{""}}));
   expect_invalid("unit 'a' has two parameters 'w'", make({{"a", {{"w", 1}, {"w", 2}}}}));
   expect_invalid("'w' of unit 'a' has 0 elements", make({{"a", {{"w", 0}}}}));
+  constexpr std::int64_t many = std::int64_t{1} << 61;
+  expect_invalid("'w' of unit 'a' has 2305843009213693952 elements", make({{"a", {{"w", many}}}}));
+  expect_invalid("'v' of unit 'a' has 576460752303423488 elements, too many",
+                 make({{"a", {{"u", many / 4, DType::f16}, {"v", many / 4, DType::f16}}}}));
   expect_invalid("'w' of unit 'a' is i32", make({{"a", {{"w", 4, DType::i32}}}}));
   expect_invalid("op must be average or sum", make({{"a"}}, {.op = ReduceOp::max}));
   expect_invalid("units_ahead is -1", make({{"a"}}, {.units_ahead = -1}));

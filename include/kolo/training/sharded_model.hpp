@@ -67,8 +67,8 @@ struct ShardedModelOptions {
 ///
 /// List the units in the order in which forward comes to them; backward comes to them in reverse.
 /// All ranks of the set must begin forward equally often, and backward too. They may skip units,
-/// except for units used twice in one backward: a rank passes over what others use. A rank without
-/// data calls `take_part`. `join` makes the calls of others throw Mismatch.
+/// except for units used several times in one forward or backward: a rank passes over what others
+/// use. A rank without data calls `take_part`. `join` makes the calls of others throw Mismatch.
 ///
 /// If an exception leaves forward or backward on one rank, that is, if the guard is destroyed
 /// without `end()`, `Backward::end` of the others throws BackwardFailed; where forward has thrown,

@@ -204,8 +204,10 @@ void FullySharded::State::enter_backward(ShardedUnit& unit, std::size_t stamp, b
   schedule.enter_backward(unit.index(), stamp, is_first);
 }
 
-void FullySharded::State::gradients_complete(ShardedUnit& unit) {
+void FullySharded::State::gradients_complete(ShardedUnit& unit,
+                                             std::vector<::torch::Tensor> gradients) {
   const std::lock_guard lock(mutex);
+  unit.add_gradients(std::move(gradients));
   const detail::SubmitsFor thread(!BackwardCall::current().is_callers_thread());
   begin_pass();
   schedule.gradients_complete(unit.index());

@@ -44,7 +44,8 @@ struct FullySharded::State final : internal::BackwardPart, internal::UnitListene
   void leave(internal::ShardedUnit& unit, bool threw) override;
   void note_recorded(internal::ShardedUnit& unit, bool computes_again) override;
   void enter_backward(internal::ShardedUnit& unit, std::size_t stamp, bool is_first) override;
-  void gradients_complete(internal::ShardedUnit& unit) override;
+  void gradients_complete(internal::ShardedUnit& unit,
+                          std::vector<::torch::Tensor> gradients) override;
 
   void before_backward() override {}
   internal::PassReducer* check_pass() override { return nullptr; }

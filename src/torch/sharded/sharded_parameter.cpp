@@ -51,6 +51,7 @@ ShardedParameter::ShardedParameter(std::string parameter_name, const Tensor& ten
       whole(tensor),
       sizes(tensor.sizes().vec()),
       strides(tensor.strides().vec()),
+      no_strides(strides.size()),
       elements(tensor.numel()),
       trains(tensor.requires_grad()) {
   const at::NoGradGuard no_grad;
@@ -66,7 +67,7 @@ ShardedParameter::ShardedParameter(std::string parameter_name, const Tensor& ten
 void ShardedParameter::hide() noexcept {
   c10::TensorImpl& tensor = *whole.unsafeGetTensorImpl();
   tensor.set_storage_keep_dtype(freed.storage());
-  tensor.set_sizes_and_strides(sizes, std::vector<std::int64_t>(sizes.size()), 0);
+  tensor.set_sizes_and_strides(sizes, no_strides, 0);
 }
 
 void ShardedParameter::show(const c10::Storage& storage) {

@@ -37,6 +37,7 @@ struct ShardedParameter {
   ::torch::Tensor shard{};
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> no_strides;  // zeros
   std::int64_t elements;
   bool trains;
   std::int64_t offset = 0;  // in bytes, in the unit's storage

@@ -295,7 +295,7 @@ class ShardedUnit::Gradients final : public UnitGradients {
   std::vector<Tensor> shards_{};
 };
 
-void ShardedUnit::add_gradients(std::vector<Tensor>&& gradients) {
+void ShardedUnit::add_gradients(std::vector<Tensor> gradients) {
   const at::NoGradGuard no_grad;
   gradients.resize(trained_);
   auto next = gradients.begin();

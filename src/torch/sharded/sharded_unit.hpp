@@ -35,7 +35,8 @@ class UnitListener {
   virtual void note_recorded(ShardedUnit& unit, bool computes_again) = 0;
   /// `is_first`: of the results of one use.
   virtual void enter_backward(ShardedUnit& unit, std::size_t stamp, bool is_first) = 0;
-  virtual void gradients_complete(ShardedUnit& unit) = 0;
+  /// `gradients`: from autograd, as `ShardedUnit::add_gradients` takes them.
+  virtual void gradients_complete(ShardedUnit& unit, std::vector<::torch::Tensor> gradients) = 0;
 };
 
 /// The parameters of one unit.
@@ -108,7 +109,7 @@ class ShardedUnit final : public UnitMemory, public std::enable_shared_from_this
   [[nodiscard]] bool has_memory_of(const ::torch::Tensor& tensor) const;
 
   /// Adds gradients from autograd, one for each trained parameter, undefined where there is none.
-  void add_gradients(std::vector<::torch::Tensor>&& gradients);
+  void add_gradients(std::vector<::torch::Tensor> gradients);
 
   /// Zeroes or removes the gradients of shards, and drops those that were not reduced.
   void zero_gradients(bool set_to_none = true);

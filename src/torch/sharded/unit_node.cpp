@@ -28,10 +28,7 @@ class UnitNode final : public autograd::Node {
           "FullySharded: backward() with create_graph, but reduced gradients cannot be "
           "differentiated. Call torch::autograd::grad for that, which reduces nothing, and "
           "backward() for the loss");
-    if (listener) {
-      unit->add_gradients(std::move(gradients));
-      listener->gradients_complete(*unit);
-    }
+    if (listener) listener->gradients_complete(*unit, std::move(gradients));
     return {};
   }
   [[nodiscard]] std::string name() const override { return "kolo::UnitNode"; }

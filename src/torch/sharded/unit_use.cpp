@@ -4,6 +4,7 @@
 #include "torch/sharded/unit_use.hpp"
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <utility>
@@ -34,16 +35,17 @@ void UnitUse::end() {
   listener_->leave(*unit_, /*threw=*/false);
 }
 
-// An input that forward returns belongs to the unit that has computed it.
+// An input that forward returns belongs to the unit that has computed it. Autograd numbers the
+// nodes of each thread by themselves.
 void UnitUse::add_result(const ::torch::Tensor& tensor) {
   if (unit_->has_memory_of(tensor))
     throw InvalidArgument(
         "FullySharded: the forward of a unit returns one of its parameters, which has no memory "
         "outside of the unit. Return a clone()");
   const auto& node = tensor.grad_fn();
-  if (!at::GradMode::is_enabled() || node == nullptr || node->sequence_nr() < first_node_ ||
-      node->sequence_nr() == UINT64_MAX)
-    return;
+  if (!at::GradMode::is_enabled() || node == nullptr || node->sequence_nr() == UINT64_MAX) return;
+  const bool is_of_this_thread = node->thread_id() == at::RecordFunction::currentThreadId();
+  if (is_of_this_thread && node->sequence_nr() < first_node_) return;
   if (is_reached_ == nullptr) {
     is_reached_ = std::make_shared<bool>(false);
     stamp_ = unit_->stamp();  // now: one rank keeps what forward has written to its parameters

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <exception>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -23,7 +25,11 @@ using internal::require;
 
 namespace {
 
-void require_valid(const ShardedModel::Unit& unit) {
+// Leaves room for sums of sizes and alignments.
+constexpr std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max() / 4;
+
+// `bytes`: of the units so far.
+void require_valid(const ShardedModel::Unit& unit, std::int64_t& bytes) {
   require(!unit.name.empty(), "ShardedModel: a unit has no name");
   std::set<std::string> names;
   for (const ShardedModel::Parameter& parameter : unit.parameters) {
@@ -34,9 +40,17 @@ void require_valid(const ShardedModel::Unit& unit) {
     require(elements > 0, "ShardedModel: '{}' of unit '{}' has {} elements; there must be one",
             name, unit.name, elements);
     bool is_real = false;
-    internal::visit_real(dtype, [&](auto) { is_real = true; });
+    std::int64_t size = 1;
+    internal::visit_real(dtype, [&](auto element) {
+      is_real = true;
+      size = sizeof(element);
+    });
     require(is_real, "ShardedModel: '{}' of unit '{}' is {}, but must be f32, f64, f16 or bf16",
             name, unit.name, internal::to_string(dtype));
+    require(elements <= (most_bytes - bytes) / size,
+            "ShardedModel: '{}' of unit '{}' has {} elements, too many for any memory", name,
+            unit.name, elements);
+    bytes += elements * size;
     internal::require_short(unit.name + "." + name, "ShardedModel");
   }
 }
@@ -51,8 +65,9 @@ void require_valid(const std::vector<ShardedModel::Unit>& units,
           "ShardedModel: this rank is not a member of the process set");
   require(!units.empty(), "ShardedModel: there are no units; the first is the root");
   std::set<std::string> names;
+  std::int64_t bytes = 0;
   for (const ShardedModel::Unit& unit : units) {
-    require_valid(unit);
+    require_valid(unit, bytes);
     require(names.insert(unit.name).second, "ShardedModel: there are two units '{}'", unit.name);
   }
 }

@@ -66,12 +66,15 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
   const bool is_model = index == root && unit.running == 0;
   if (is_model) begin_forward(recording);
   try {
-    if (in_forward_ && order().is_agreed()) pass_over_until(units_.position_of(unit));
+    if (!in_forward_ && unit.running == 0) unit.whole.free();  // a step may have changed the shards
+    const auto use = order().find_use(index, next_);
+    const bool is_expected = in_forward_ && order().is_agreed() && use;
+    if (is_expected) pass_over_until(*use);
     units_.make_whole(unit);
     if (in_forward_) {
       unit.is_used = true;
       order().note_use(index);
-      next_ = std::max(next_, units_.position_of(unit) + 1);
+      if (is_expected) next_ = *use + 1;
       gather_ahead();
     }
   } catch (...) {
@@ -84,14 +87,13 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
 // Forward is computed again in backward. Units that this rank has used and that come later will
 // come by themselves.
 void UnitSchedule::enter_again(Unit& unit) {
-  if (unit.running == 0 && !unit.shape.contains_units) {
-    for (std::size_t i = order().size(); order().is_agreed() && i-- > units_.position_of(unit) + 1;)
-      if (Unit& other = units_.at_position(i); !other.is_used) pass_over_backward(other);
-    units_.make_whole(unit);
-    gather_ahead_in_backward(units_.position_of(unit));
-  } else {
-    units_.make_whole(unit);
-  }
+  const bool is_new = unit.running == 0;
+  const auto pass_over = [&](Unit& other) {
+    if (!other.is_used) pass_over_backward(other);
+  };
+  if (is_new) units_.for_each_after(unit, pass_over);
+  units_.make_whole(unit);
+  if (is_new && !unit.shape.contains_units) gather_ahead_in_backward(units_.position_of(unit));
   ++unit.running;
 }
 
@@ -103,7 +105,7 @@ void UnitSchedule::leave(std::size_t index, bool threw) {
     if (threw) return break_forward();
     end_forward();
   }
-  if (unit.running == 0 && !stays_for_backward(unit)) unit.whole.free();
+  free_in_forward(unit);
 }
 
 void UnitSchedule::begin_forward(bool recording) {
@@ -125,10 +127,11 @@ void UnitSchedule::break_forward() noexcept {
 void UnitSchedule::end_forward() {
   try {
     if (order().is_agreed()) {
-      pass_over_until(order().size());
+      pass_over_until(order().uses());
     } else {
-      pass_over_unnoted();
-      order().agree(units_.prefix() + "order", options_.sets);
+      units_.gather_unused();
+      for (Unit& unit : units_) free_in_forward(unit);
+      units_.agree_on_order(options_.sets);
     }
   } catch (...) {
     break_forward();
@@ -136,14 +139,6 @@ void UnitSchedule::end_forward() {
   }
   in_forward_ = false;
   if (recording_) ++forwards_;
-}
-
-// The others may come to these units in any order, so all gathers start before the first wait.
-void UnitSchedule::pass_over_unnoted() {
-  for (std::size_t i = 0; i < units_.size(); ++i)
-    if (!order().is_noted(i)) units_.start_gather(units_.at(i));
-  for (std::size_t i = 0; i < units_.size(); ++i)
-    if (!order().is_noted(i)) pass_over(units_.at(i));
 }
 
 // The other ranks complete the forward that has thrown on this rank.
@@ -161,15 +156,21 @@ void UnitSchedule::fail_broken_forward() {
   end_failed_pass();
 }
 
-void UnitSchedule::pass_over(Unit& unit) {
-  units_.make_whole(unit);
-  next_ = std::max(next_, units_.position_of(unit) + 1);
-  gather_ahead();
-  if (unit.running == 0 && !stays_for_backward(unit)) unit.whole.free();
+void UnitSchedule::pass_over_until(std::size_t use) {
+  while (next_ < use) {
+    Unit& unit = units_.at(order().used_at(next_++));
+    units_.make_whole(unit);
+    gather_ahead();
+    free_in_forward(unit);
+  }
 }
 
-void UnitSchedule::pass_over_until(std::size_t position) {
-  while (next_ < position) pass_over(units_.at_position(next_));
+// Keeps a unit that this rank is using, or needs next or in backward.
+void UnitSchedule::free_in_forward(Unit& unit) noexcept {
+  if (unit.running > 0 || stays_for_backward(unit)) return;
+  const bool is_next =
+      in_forward_ && order().is_agreed() && order().is_among(unit.index, next_, units_ahead());
+  if (!is_next) unit.whole.free();
 }
 
 // The answer is the same on all ranks, whether they use the unit or pass it over.
@@ -182,9 +183,8 @@ bool UnitSchedule::stays_for_backward(const Unit& unit) const {
 
 void UnitSchedule::gather_ahead() {
   if (!order().is_agreed()) return;
-  const auto ahead = static_cast<std::size_t>(options_.units_ahead);
-  for (std::size_t i = next_; i < std::min(next_ + ahead, order().size()); ++i)
-    units_.start_gather(units_.at_position(i));
+  for (std::size_t i = next_; i < std::min(next_ + units_ahead(), order().uses()); ++i)
+    units_.start_gather(units_.at(order().used_at(i)));
 }
 
 // ---- Backward
@@ -209,9 +209,7 @@ void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp, bool is_
   require_unchanged(index, stamp);
   if (is_first) ++unit.reached;
   if (unit.is_reduced) return;  // what follows needs no parameters, or they have stayed
-  if (!unit.shape.contains_units && order().is_agreed())
-    for (std::size_t i = order().size(); i-- > units_.position_of(unit) + 1;)
-      pass_over_backward(units_.at_position(i));
+  units_.for_each_after(unit, [&](Unit& other) { pass_over_backward(other); });
   units_.make_whole(unit);
   if (!unit.shape.contains_units) gather_ahead_in_backward(units_.position_of(unit));
 }
@@ -232,7 +230,8 @@ void UnitSchedule::gradients_complete(std::size_t index) {
     unit.is_late = true;
     return;
   }
-  if (reducing_) return reduce(index, ".reduce");
+  unit.is_late = unit.comes_late;
+  if (reducing_ && !unit.is_late) return reduce(index, ".reduce");
   unit.is_reduced = true;
   free_in_backward(unit);
 }
@@ -241,7 +240,7 @@ void UnitSchedule::gradients_complete(std::size_t index) {
 // still to come for an earlier forward, it is only gathered. If it comes in spite of all, its
 // gradients are late.
 void UnitSchedule::pass_over_backward(Unit& unit) {
-  if (unit.shape.contains_units || unit.is_reduced) return;
+  if (unit.is_reduced) return;
   if (unit.reached > 0 && unit.reached < unit.uses) return;
   const bool is_to_come = unit.reached < unit.uses && forwards_ > 1;
   gather_unreached(unit);

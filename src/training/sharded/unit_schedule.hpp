@@ -35,9 +35,10 @@ struct UnitScheduleOptions {
 ///
 /// A unit is gathered in forward, and again in backward unless it was kept; each gather needs all
 /// ranks. So all ranks go through the units in one order: a known one, or that of the first forward
-/// of the set's first rank. A rank that does not use a unit takes part with its shards and with
-/// zeros when it comes to a later unit, or to the end of the forward or the pass. Whether a unit is
-/// kept between forward and backward depends only on what is equal on all ranks.
+/// of the set's first rank, which may use units several times. A rank that leaves a use out takes
+/// part with its shards and with zeros when it comes to a later one, or to the end of the forward
+/// or the pass. A use that is not in the order must be made on all ranks. Whether a unit is kept
+/// between forward and backward depends only on what is equal on all ranks.
 ///
 /// A pass ends with a summary: whether backward has failed on any rank, which parameters any rank
 /// has used, and which units have gradients that came after the unit was reduced. These are reduced
@@ -129,11 +130,13 @@ class UnitSchedule {
   void end_forward();
   void end_broken_forward();
   void fail_broken_forward();
-  void pass_over(Unit& unit);
-  void pass_over_unnoted();
-  void pass_over_until(std::size_t position);
+  void pass_over_until(std::size_t use);
+  void free_in_forward(Unit& unit) noexcept;
   [[nodiscard]] bool stays_for_backward(const Unit& unit) const;
   void gather_ahead();
+  [[nodiscard]] std::size_t units_ahead() const {
+    return static_cast<std::size_t>(options_.units_ahead);
+  }
 
   void pass_over_backward(Unit& unit);
   void gather_unreached(Unit& unit);
@@ -152,7 +155,7 @@ class UnitSchedule {
   bool in_forward_ = false;  // of the root
   bool recording_ = false;   // this forward, or the last one
   bool is_broken_ = false;   // the last forward has thrown
-  std::size_t next_ = 0;     // position of the first unit to which this forward has not come
+  std::size_t next_ = 0;     // the first use to which this forward has not come
   int forwards_ = 0;         // that have recorded since the last pass
 
   bool reduces_next_ = true;

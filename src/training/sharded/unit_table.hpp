@@ -28,13 +28,14 @@ struct ScheduledUnit {
   UnitShape shape;
   UnitMemory* memory;
   WholeUnit whole;
+  bool comes_late = false;      ///< Backward comes to a unit before it while this one is to come.
   int running = 0;              ///< Forwards of this unit that have begun and not ended.
   bool is_used = false;         ///< In a forward of this rank since the last pass.
   int uses = 0;                 ///< Recorded on this rank since the last pass, or before it.
   bool computes_again = false;  ///< Backward computes parts of a use again.
   int reached = 0;              ///< Uses to which backward has come in this pass.
   bool is_reduced = false;      ///< In this pass.
-  bool is_late = false;         ///< Has gradients that came after it was reduced.
+  bool is_late = false;         ///< Has gradients to reduce at the end of the pass.
 };
 
 /// Owns the units, and gathers and frees them. `order` is that in which forward comes to them; a
@@ -59,6 +60,15 @@ class UnitTable {
     return order.position_of(unit.index);
   }
 
+  /// Calls the function for the units with later positions, the last one first. None of them
+  /// contains units. Does nothing for a unit that does, and before the agreement.
+  template <typename Function>
+  void for_each_after(const ScheduledUnit& unit, const Function& function) {
+    if (unit.shape.contains_units || !order.is_agreed()) return;
+    for (std::size_t i = order.size(); i-- > position_of(unit) + 1;)
+      if (ScheduledUnit& other = at_position(i); !other.shape.contains_units) function(other);
+  }
+
   /// The beginning of the names of operations, which all ranks give alike.
   [[nodiscard]] const std::string& prefix() const { return prefix_; }
   /// Frees all units and forgets their order.
@@ -69,6 +79,10 @@ class UnitTable {
   /// in forward.
   void start_gather(ScheduledUnit& unit);
   void make_whole(ScheduledUnit& unit);
+  /// Collective. Takes the uses that one rank has noted in the first forward.
+  void agree_on_order(const ShardingSets& sets);
+  /// Gathers the units that the first forward has not used.
+  void gather_unused();
   void set_in_pass(bool in_pass) { in_pass_ = in_pass; }
   /// Frees the units that no forward is using, unless all are held.
   void free_all() noexcept;
