@@ -45,8 +45,8 @@ class BlockGathering {
   /// The number of blocks that travel in a step.
   [[nodiscard]] int blocks_in(int step) const;
   [[nodiscard]] std::int64_t bytes_of(int first, int count) const {
-    return begins_[static_cast<std::size_t>(first + count)] -
-           begins_[static_cast<std::size_t>(first)];
+    const auto begin = static_cast<std::size_t>(first);
+    return begins_[begin + static_cast<std::size_t>(count)] - begins_[begin];
   }
 
   mpi::Exchange& exchange_;
