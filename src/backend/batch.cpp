@@ -39,6 +39,12 @@ int root_index(const Batch& batch) {
   return index_of(batch.kind.root, batch, "the root of a broadcast, rank {}, takes no part in it");
 }
 
+std::int64_t total_bytes(const Batch& batch) {
+  std::int64_t bytes = 0;
+  for (const BatchTensor* tensor : batch.tensors) bytes += tensor->bytes();
+  return bytes;
+}
+
 std::string& text_of(const Batch& batch) {
   if (batch.tensors.size() != 1 || batch.tensors.front()->text == nullptr)
     throw InvalidArgument("a string broadcast takes one text");

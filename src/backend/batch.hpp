@@ -19,6 +19,9 @@ namespace kolo::internal::backend {
 /// The index of the broadcast's root in the batch's `ranks`. Throws InvalidArgument if it has none.
 [[nodiscard]] int root_index(const Batch& batch);
 
+/// The bytes of all tensors' inputs.
+[[nodiscard]] std::int64_t total_bytes(const Batch& batch);
+
 /// The text of a string broadcast. Throws InvalidArgument unless there is exactly one.
 [[nodiscard]] std::string& text_of(const Batch& batch);
 

@@ -98,6 +98,7 @@ BroadcastPieces::BroadcastPieces(const Batch& batch, bool is_root, std::int64_t 
     : piece_bytes_(piece_bytes), is_root_(is_root), cutter_({}, piece_bytes) {
   if (batch.kind.type != OperationType::broadcast_string) {
     cutter_ = Cutter(byte_runs(batch), piece_bytes);
+    total_bytes_ = backend::total_bytes(batch);
     return;
   }
   text_ = &text_of(batch);
@@ -117,6 +118,7 @@ NextPiece BroadcastPieces::next(Piece& piece) {
   // The text is cut once its length, the first piece, has arrived.
   if (!length_arrived_ && !is_root_) return NextPiece::later;
   text_cut_ = true;
+  total_bytes_ = *length_;
   cutter_ = Cutter({run_of(text_->data(), *length_)}, piece_bytes_);
   return cutter_.next(piece) ? NextPiece::piece : NextPiece::none;
 }

@@ -74,11 +74,15 @@ class BroadcastPieces {
   BroadcastPieces& operator=(const BroadcastPieces&) = delete;
 
   [[nodiscard]] NextPiece next(Piece& piece);
+  /// The bytes of all pieces: those of the tensors or of the text, or of the length while the text
+  /// is not cut.
+  [[nodiscard]] std::int64_t total_bytes() const { return total_bytes_; }
   /// Call it when a piece has arrived in its tensors or in the text.
   void arrived(const Piece& piece);
 
  private:
   std::int64_t piece_bytes_;
+  std::int64_t total_bytes_ = sizeof(std::int64_t);
   std::string* text_ = nullptr;  // null: a broadcast of tensors
   std::unique_ptr<std::int64_t> length_{};
   bool is_root_;

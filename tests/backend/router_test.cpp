@@ -61,6 +61,10 @@ TEST_F(CpuRouting, WhatHostsCanShareIsInterNode) {
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::adasum))), Route::mpi);
     EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::alltoall))), Route::mpi);
     EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::broadcast, 0))), Route::mpi);
+    const BatchTensor large{.rows = InterNodeBackend::default_message_bytes + 1};
+    Batch broadcast = batch_of(operation_of(OperationType::broadcast, 0));
+    broadcast.tensors.push_back(&large);
+    EXPECT_EQ(router.route_of(broadcast), Route::inter_node);
     EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::sum), ranks_of_own_host(node_of))),
               Route::shared_memory);
     // The lowest rank of each host: no host has a second one.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -58,6 +59,46 @@ int slices(const DataCase& one) {
   return slices;
 }
 
+/// Hosts whose ranks divide the data equally. If leaders stand for their hosts, each has a part.
+struct EqualParts {
+  EqualParts(const DataCase& one, NetworkModel model)
+      : elements(one.bytes / 4 / (one.leaders_only ? one.ranks_per_host : 1)),
+        cluster(std::vector<int>(static_cast<std::size_t>(one.hosts),
+                                 one.leaders_only ? 1 : one.ranks_per_host),
+                with_leaders(one, model),
+                backend::InterNodeBackend::default_slot_bytes /
+                    (one.leaders_only ? one.ranks_per_host : 1)) {}
+
+  std::int64_t elements;
+  DataCluster cluster;
+
+ private:
+  static NetworkModel with_leaders(const DataCase& one, NetworkModel model) {
+    if (one.leaders_only) model.ranks_per_nic = one.ranks_per_host;
+    return model;
+  }
+};
+
+DataCost run(DataCluster& cluster, const Descriptor& kind, const std::vector<BatchTensor>& members,
+             bool flat) {
+  const Batch batch = cluster.batch_of(kind);
+  return cluster.run([&](int rank) {
+    Batch own = batch;
+    own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
+    // As in a session, batches that hosts cannot share take the other route.
+    return flat || !cluster.inter_node(rank).can_execute(own)
+               ? cluster.flat(rank).start(std::move(own))
+               : cluster.inter_node(rank).start(std::move(own));
+  });
+}
+
+Descriptor operation(OperationType type) {
+  Descriptor kind;
+  kind.type = type;
+  kind.op = ReduceOp::sum;
+  return kind;
+}
+
 }  // namespace
 
 DataCost cost_of_allreduce(const DataCase& one, NetworkModel model) {
@@ -79,51 +120,29 @@ DataCost cost_of_allreduce(const DataCase& one, NetworkModel model) {
     members.push_back(
         {.input = tensor.data(), .output = tensor.data(), .dtype = DType::f32, .rows = elements});
   }
-  Descriptor kind;
-  kind.type = OperationType::allreduce;
-  kind.op = ReduceOp::sum;
-  const Batch batch = cluster.batch_of(kind);
-  const DataCost cost = cluster.run([&](int rank) {
-    Batch own = batch;
-    own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
-    return one.flat ? cluster.flat(rank).start(std::move(own))
-                    : cluster.inter_node(rank).start(std::move(own));
-  });
+  const DataCost cost = run(cluster, operation(OperationType::allreduce), members, one.flat);
   verify(tensors);
   return cost;
 }
 
-DataCost cost_of_reducescatter(const DataCase& one, NetworkModel model) {
-  std::int64_t slot_bytes = backend::InterNodeBackend::default_slot_bytes;
-  std::int64_t elements = one.bytes / 4;
-  if (one.leaders_only) {
-    model.ranks_per_nic = one.ranks_per_host;
-    slot_bytes /= one.ranks_per_host;
-    elements /= one.ranks_per_host;
-  }
-  const int simulated = one.leaders_only ? 1 : one.ranks_per_host;
-  DataCluster cluster(std::vector<int>(static_cast<std::size_t>(one.hosts), simulated), model,
-                      slot_bytes);
+DataCost cost_of_reducescatter(const DataCase& one, const NetworkModel& model) {
+  EqualParts parts(one, model);
   std::vector<std::vector<float>> inputs;
   std::vector<std::vector<float>> outputs;
   std::vector<BatchTensor> members;
-  for (int rank = 0; rank < cluster.size(); ++rank) {
-    std::vector<float>& input = inputs.emplace_back(make_elements(rank, elements));
+  const int ranks = parts.cluster.size();
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<float>& input = inputs.emplace_back(make_elements(rank, parts.elements));
     std::vector<float>& output = outputs.emplace_back(
-        static_cast<std::size_t>(reducescatter_rows(elements, rank, cluster.size())));
-    members.push_back(
-        {.input = input.data(), .output = output.data(), .dtype = DType::f32, .rows = elements});
+        static_cast<std::size_t>(reducescatter_rows(parts.elements, rank, ranks)));
+    members.push_back({.input = input.data(),
+                       .output = output.data(),
+                       .dtype = DType::f32,
+                       .rows = parts.elements});
   }
-  Descriptor kind;
-  kind.type = OperationType::reducescatter;
-  kind.op = ReduceOp::sum;
-  const Batch batch = cluster.batch_of(kind);
-  const DataCost cost = cluster.run([&](int rank) {
-    Batch own = batch;
-    own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
-    return cluster.inter_node(rank).start(std::move(own));
-  });
-  const std::array<float, period> sums = sums_of_elements(cluster.size());
+  const DataCost cost =
+      run(parts.cluster, operation(OperationType::reducescatter), members, /*flat=*/false);
+  const std::array<float, period> sums = sums_of_elements(ranks);
   std::size_t index = 0;
   for (const std::vector<float>& output : outputs)
     for (const float element : output)
@@ -132,12 +151,61 @@ DataCost cost_of_reducescatter(const DataCase& one, NetworkModel model) {
   return cost;
 }
 
+DataCost cost_of_allgather(const DataCase& one, const NetworkModel& model) {
+  EqualParts parts(one, model);
+  const int ranks = parts.cluster.size();
+  std::vector<std::vector<float>> inputs;
+  std::vector<std::vector<float>> outputs(static_cast<std::size_t>(ranks));
+  std::vector<BatchTensor> members;
+  std::vector<float> expected;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<float>& input = inputs.emplace_back(make_elements(rank, parts.elements / ranks));
+    expected.insert(expected.end(), input.begin(), input.end());
+    members.push_back({.input = input.data(),
+                       .dtype = DType::f32,
+                       .rows = std::ssize(input),
+                       .allocate = [&output = outputs[static_cast<std::size_t>(rank)],
+                                    &expected](std::span<const std::int64_t>) -> void* {
+                         output.resize(expected.size());
+                         return output.data();
+                       }});
+  }
+  const DataCost cost = run(parts.cluster, operation(OperationType::allgather), members, one.flat);
+  for (const std::vector<float>& output : outputs)
+    if (output != expected) throw std::logic_error("a rank lacks elements of others");
+  return cost;
+}
+
+DataCost cost_of_broadcast(const DataCase& one, const NetworkModel& model) {
+  EqualParts parts(one, model);
+  std::vector<std::vector<float>> tensors;
+  std::vector<BatchTensor> members;
+  for (int rank = 0; rank < parts.cluster.size(); ++rank) {
+    std::vector<float>& tensor = tensors.emplace_back(make_elements(rank, parts.elements));
+    members.push_back({.input = tensor.data(),
+                       .output = tensor.data(),
+                       .dtype = DType::f32,
+                       .rows = parts.elements});
+  }
+  Descriptor kind = operation(OperationType::broadcast);
+  kind.root = parts.cluster.size() / 2;
+  const DataCost cost = run(parts.cluster, kind, members, one.flat);
+  for (const std::vector<float>& tensor : tensors)
+    if (tensor != make_elements(kind.root, parts.elements))
+      throw std::logic_error("a rank lacks elements of the root");
+  return cost;
+}
+
 double least_bytes(const DataCase& one) {
   return 2.0 * (one.hosts - 1) / one.hosts * static_cast<double>(one.bytes);
 }
 
 Time least_time(const DataCase& one, const NetworkModel& model) {
-  return Time(static_cast<std::int64_t>(least_bytes(one) / model.bytes_per_ns));
+  return time_of(least_bytes(one), model);
+}
+
+Time time_of(double bytes, const NetworkModel& model) {
+  return Time(static_cast<std::int64_t>(bytes / model.bytes_per_ns));
 }
 
 }  // namespace kolo::internal::simulation

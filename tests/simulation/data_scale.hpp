@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of allreduces and reducescatters between many hosts, over a simulated network.
+// The cost of collectives between many hosts, over a simulated network.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,19 @@ struct DataCase {
 
 /// The same for a reducescatter of tensors of this size, with the algorithm of a session. Each
 /// rank gets about equally many elements.
-[[nodiscard]] DataCost cost_of_reducescatter(const DataCase& one, NetworkModel model);
+[[nodiscard]] DataCost cost_of_reducescatter(const DataCase& one, const NetworkModel& model);
+
+/// The same for an allgather whose result has this size on each rank.
+[[nodiscard]] DataCost cost_of_allgather(const DataCase& one, const NetworkModel& model);
+
+/// The same for a broadcast from a rank in the middle.
+[[nodiscard]] DataCost cost_of_broadcast(const DataCase& one, const NetworkModel& model);
 
 /// The minimum number of bytes that each NIC must send in an allreduce; half of it in a
 /// reducescatter.
 [[nodiscard]] double least_bytes(const DataCase& one);
 /// The time in which these bytes pass a NIC.
 [[nodiscard]] Time least_time(const DataCase& one, const NetworkModel& model);
+[[nodiscard]] Time time_of(double bytes, const NetworkModel& model);
 
 }  // namespace kolo::internal::simulation

@@ -103,7 +103,8 @@ TEST_F(ReproducibleTest, EveryNumberOfRanksHasTheSameBits) {
 
 TEST_F(ReproducibleTest, SomeRanksMayHaveNoShard) {
   ReproducibleGradients reproducible({.shards = 1});
-  EXPECT_EQ(reduce<float>(reproducible), gradient_of<float>(0));
+  for (int step = 0; step < 2; ++step)
+    EXPECT_EQ(reduce<float>(reproducible), gradient_of<float>(0)) << "step " << step;
 }
 
 TEST_F(ReproducibleTest, SeveralGradientsOfSeveralTypes) {
@@ -178,6 +179,45 @@ TEST_F(ReproducibleTest, UnequalNumbersOfShardsAreRefused) {
   if (kolo::size() == 1) GTEST_SKIP() << "needs two ranks";
   ReproducibleGradients reproducible({.shards = kolo::rank() == 0 ? 4 : 3});
   EXPECT_THROW(reduce<float>(reproducible), kolo::Mismatch);
+}
+
+TEST_F(ReproducibleTest, OnceARankHasJoinedAllOthersAreRefused) {
+  if (kolo::size() == 1) GTEST_SKIP() << "needs two ranks";
+  ReproducibleGradients reproducible({.shards = 4});
+  if (kolo::rank() != kolo::size() - 1) {
+    try {
+      (void)reduce<float>(reproducible);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const kolo::Mismatch& error) {
+      EXPECT_THAT(error.what(), HasSubstr("or some ranks have joined"));
+    }
+  }
+  kolo::join();
+  EXPECT_NO_THROW((void)reduce<float>(reproducible));
+}
+
+TEST_F(ReproducibleTest, ARankThatLeavesDoesNotHideAnException) {
+  if (kolo::size() == 1) GTEST_SKIP() << "needs two ranks";
+  ReproducibleGradients reproducible({.shards = 4});
+  std::vector<float> gradient(1);
+  const auto reduce_all = [&] {
+    reproducible.reduce(
+        [](int /*shard*/) {
+          if (kolo::rank() == 0) throw std::runtime_error("no data");
+        },
+        std::vector<NamedTensor>{{"w", gradient}});
+  };
+  if (kolo::rank() == kolo::size() - 1) return;  // the session ends
+  if (kolo::rank() != 0) {
+    EXPECT_THROW(reduce_all(), kolo::PeerLeft);
+    return;
+  }
+  try {
+    reduce_all();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "no data");
+  }
 }
 
 TEST_F(ReproducibleTest, ArgumentsAreChecked) {

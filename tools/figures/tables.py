@@ -210,14 +210,15 @@ def scale(data):
                     ["---", "---"] + ["---:"] * 8)
 
 
-def data_scale(data):
-    def size(count):
-        count = int(count)
-        for limit, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-            if count >= limit:
-                return f"{count >> (20 if unit == 'MiB' else 10)} {unit}"
-        return f"{count} B"
+def size(count):
+    count = int(count)
+    for limit, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= limit:
+            return f"{count >> (20 if unit == 'MiB' else 10)} {unit}"
+    return f"{count} B"
 
+
+def data_scale(data):
     rows = []
     for row in data["data_scale"]:
         ratio = float(row["time_us"]) / float(row["least_us"]) if float(row["least_us"]) >= 1 else None
@@ -226,6 +227,21 @@ def data_scale(data):
                      number(row["nic_bytes"]), number(row["least_bytes"])])
     return markdown(["algorithm", "hosts", "tensor", "time, µs", "bound, µs", "time / bound", "messages of a NIC",
                      "bytes of a NIC", "bound, bytes"], rows, ["---"] + ["---:"] * 8)
+
+
+def reproducible(data):
+    return markdown(["ranks", "gradients", "plain averages", "`ReproducibleGradients`", "ratio"],
+                    [[row["ranks"], f"{row['megabytes']} MB", f"{float(row['usual_ms']):.0f} ms",
+                      f"{float(row['reproducible_ms']):.0f} ms", f"{float(row['ratio']):.1f}"]
+                     for row in data["reproducible"]], ["---:"] * 5)
+
+
+def data_operations(data):
+    rows = [[row["operation"], row["hosts"], size(row["bytes"]), f"{float(row['time_us']):,.1f}",
+             f"{float(row['least_us']):,.1f}", f"{float(row['time_us']) / float(row['least_us']):.2f}",
+             number(row["nic_messages"]), number(row["nic_bytes"])] for row in data["data_operations"]]
+    return markdown(["operation", "hosts", "tensor", "time, µs", "bound, µs", "time / bound", "messages of a NIC",
+                     "bytes of a NIC"], rows, ["---"] + ["---:"] * 7)
 
 
 def cifar10_accuracy(data):
@@ -450,6 +466,6 @@ def campaigns(data):
 TABLES = {table.__name__: table for table in (
     campaigns, one_host, cores, idle, start_up, gpu_card, frame_tags, encryption, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording, recording_step, journeys,
-    structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
+    structure, additions, transformer_ranks, data_scale, data_operations, reproducible, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision, connections_against_revision,
     fusion_threshold, rows_between_hosts, sharded, fully_sharded, fsdp, checkpoint_pause, uneven)}

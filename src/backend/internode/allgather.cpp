@@ -3,12 +3,15 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "backend/batch.hpp"
+#include "backend/internode/block_gathering.hpp"
 #include "backend/internode/internode_backend.hpp"
 #include "backend/internode/placement.hpp"
+#include "backend/internode/reduction.hpp"
 #include "backend/shm/pipeline.hpp"
 #include "backend/shm/scatter_list.hpp"
 
@@ -19,9 +22,16 @@ constexpr int rows_lane = 0;
 constexpr int data_lane = 1;
 constexpr std::int64_t max_copied = 512 << 10;  // bytes per step
 
+/// From this mean size of the ranks' blocks on, a message takes longer than the forwarding of all
+/// blocks costs.
+constexpr std::int64_t min_block_alone = 8 << 10;
+
 /// A rank sends its rows to one rank of each other host. The ranks of a host share arriving rows
 /// through their slots: each deposits its own rows, then the rows that it takes care of, as they
 /// arrive. A first round carries the numbers of rows, from which all ranks compute the second.
+///
+/// Among many hosts of equally many ranks, short blocks travel together: the ranks with the same
+/// place on their hosts gather them in few steps.
 class Allgather : public shm::Pipeline {
  public:
   Allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given,
@@ -38,6 +48,7 @@ class Allgather : public shm::Pipeline {
     name_ranks(std::move(local));
     const std::vector<std::int64_t> own = sent_rows(batch());
     std::ranges::copy(own, rows_of(own_));
+    owners_ = owners_of_place(batch().ranks, own_, counterparts_, max_owners_at_once);
   }
 
  private:
@@ -52,13 +63,15 @@ class Allgather : public shm::Pipeline {
 
   /// Rows of one rank of another host, on their way to this rank. They are shared once complete.
   struct Arrival {
+    Block block{};
     std::int64_t bytes = 0;
     int receiving = 0;
   };
 
   bool step_transfers() override {
-    const bool moved = exchange_.step();
-    return copy_own() || moved;
+    bool moved = exchange_.step();
+    moved |= copy_own();
+    return take_gathered() || moved;
   }
 
   [[nodiscard]] Awaited beginning_waits_for() const override {
@@ -101,16 +114,19 @@ class Allgather : public shm::Pipeline {
   void begin_rows() {
     round_ = Round::rows;
     const auto bytes = static_cast<std::int64_t>(tensors_ * sizeof(std::int64_t));
-    begin_round(rows_lane, {{reinterpret_cast<const std::byte*>(rows_of(own_)), bytes}},
-                [&](int rank) {
-                  return Block{{reinterpret_cast<std::byte*>(rows_of(rank)), bytes}};
-                });
+    begin_round(
+        rows_lane, {{reinterpret_cast<const std::byte*>(rows_of(own_)), bytes}},
+        [&](int rank) {
+          return Block{{reinterpret_cast<std::byte*>(rows_of(rank)), bytes}};
+        },
+        std::ssize(batch().ranks) * bytes);
   }
 
   void begin_data() {
     round_ = Round::data;
     std::vector<Block> outputs(batch().ranks.size());
     ConstBlock inputs;
+    std::int64_t total = 0;
     for (std::size_t m = 0; m < tensors_; ++m) {
       const BatchTensor& tensor = *batch().tensors[m];
       std::vector<std::int64_t> arriving(outputs.size());
@@ -121,6 +137,7 @@ class Allgather : public shm::Pipeline {
         const std::int64_t bytes = arriving[rank] * tensor.row_bytes();
         outputs[rank].push_back({output, bytes});
         if (bytes > 0) output += bytes;
+        total += bytes;
       }
       const auto* const input = static_cast<const std::byte*>(tensor.input);
       inputs.push_back({input, tensor.bytes()});
@@ -130,8 +147,9 @@ class Allgather : public shm::Pipeline {
         copied_to_.add(to, tensor.bytes());
       }
     }
-    begin_round(data_lane, inputs,
-                [&](int rank) { return outputs[static_cast<std::size_t>(rank)]; });
+    begin_round(
+        data_lane, inputs, [&](int rank) { return outputs[static_cast<std::size_t>(rank)]; },
+        total);
   }
 
   struct ConstSection {
@@ -141,9 +159,9 @@ class Allgather : public shm::Pipeline {
   using ConstBlock = std::vector<ConstSection>;
 
   /// Sends `own` and lists the data to share. `block_of(rank)` is the destination of a rank's
-  /// block.
+  /// block, `total` the size of all blocks.
   template <typename BlockOf>
-  void begin_round(int lane, const ConstBlock& own, BlockOf block_of) {
+  void begin_round(int lane, const ConstBlock& own, BlockOf block_of, std::int64_t total) {
     outgoing_ = {};
     incoming_.assign(static_cast<std::size_t>(size()), {});
     arrivals_.clear();
@@ -153,7 +171,15 @@ class Allgather : public shm::Pipeline {
       outgoing_.add(section.data, section.bytes);
       available_ += section.bytes;
     }
-    receive(lane, block_of);
+    if (gathering_) std::exchange(gathering_, std::nullopt)->give_back();
+    receive(lane, block_of, total);
+    if (gathering_) {
+      std::byte* to = gathering_->block(0);
+      for (const ConstSection& section : own) to = copied(section.data, section.bytes, to);
+      static_cast<void>(gathering_->advance());
+      list_incoming(block_of);
+      return;
+    }
     for (int distance = 1; distance < counterparts_.hosts(); ++distance) {
       const int host =
           (counterparts_.own_host() + counterparts_.hosts() - distance) % counterparts_.hosts();
@@ -164,18 +190,64 @@ class Allgather : public shm::Pipeline {
     list_incoming(block_of);
   }
 
+  /// All ranks know the sizes of all blocks, so they agree on how these travel.
   template <typename BlockOf>
-  void receive(int lane, BlockOf block_of) {
+  void receive(int lane, BlockOf block_of, std::int64_t total) {
     const std::vector<int> sources = counterparts_.cared_for(index());
     arrivals_.resize(sources.size());
-    for (std::size_t i = 0; i < sources.size(); ++i)
-      for (const Section& section : block_of(sources[i])) {
+    next_arrival_ = gathered_ = 0;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      arrivals_[i].block = block_of(sources[i]);
+      for (const Section& section : arrivals_[i].block) {
         outgoing_.add(section.data, section.bytes);
         arrivals_[i].bytes += section.bytes;
+      }
+    }
+    if (!owners_.ranks.empty() && total < std::ssize(batch().ranks) * min_block_alone) {
+      std::vector<std::int64_t> bytes{bytes_of(block_of(own_))};
+      for (Arrival& arrival : arrivals_) {
+        bytes.push_back(arrival.bytes);
+        arrival.receiving = 1;
+      }
+      gathering_.emplace(exchange_, owners_, lane, bytes, sending_);
+      return;
+    }
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      for (const Section& section : arrivals_[i].block)
         exchange_.receive(rank_of(sources[i]), lane, section.data, section.bytes,
                           arrivals_[i].receiving);
+  }
+
+  [[nodiscard]] static std::int64_t bytes_of(const Block& block) {
+    std::int64_t bytes = 0;
+    for (const Section& section : block) bytes += section.bytes;
+    return bytes;
+  }
+
+  /// Copies and returns the end of the copy.
+  static std::byte* copied(const std::byte* from, std::int64_t bytes, std::byte* to) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return to + bytes;
+  }
+
+  /// Moves some of the blocks that have arrived together to their places. False if there are none.
+  bool take_gathered() {
+    if (!gathering_ || gathered_ == arrivals_.size()) return false;
+    const auto complete = static_cast<std::size_t>(gathering_->advance()) - 1;
+    std::int64_t room = max_copied;
+    const std::size_t before = gathered_;
+    for (; gathered_ < complete && room > 0; ++gathered_) {
+      Arrival& arrival = arrivals_[gathered_];
+      const std::byte* from = gathering_->block(static_cast<int>(gathered_) + 1);
+      for (const Section& section : arrival.block) {
+        copied(from, section.bytes, section.data);
+        from += section.bytes;
       }
-    next_arrival_ = 0;
+      arrival.receiving = 0;
+      room -= arrival.bytes;
+      worked(2 * arrival.bytes);
+    }
+    return gathered_ != before;
   }
 
   /// Lists the data that each other rank of this host shares, in the order of that rank's deposits.
@@ -231,7 +303,8 @@ class Allgather : public shm::Pipeline {
   mpi::Exchange exchange_;
   const std::shared_ptr<const Counterparts> kept_counterparts_;
   const Counterparts& counterparts_ = *kept_counterparts_;
-  int own_;  // this rank's index in the batch
+  int own_;          // this rank's index in the batch
+  Owners owners_{};  // the ranks whose blocks may travel together; none if hosts are few or uneven
   std::size_t tensors_;
   std::int64_t* rows_;  // the numbers of rows of each rank, by tensor
   Round round_ = Round::before;
@@ -240,6 +313,8 @@ class Allgather : public shm::Pipeline {
   shm::ScatterList<const std::byte> outgoing_{};         // data that this rank shares
   std::vector<shm::ScatterList<std::byte>> incoming_{};  // data that other ranks share
   std::vector<Arrival> arrivals_{};                      // in the order of `outgoing_`
+  std::optional<BlockGathering> gathering_{};            // if blocks travel together
+  std::size_t gathered_ = 0;                             // arrivals that have been taken from it
   std::size_t next_arrival_ = 0;
   std::int64_t available_ = 0;  // bytes of `outgoing_` that have arrived
   int sending_ = 0;

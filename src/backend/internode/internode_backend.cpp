@@ -34,7 +34,10 @@ bool InterNodeBackend::can_execute(const Batch& batch) const {
   switch (batch.kind.type) {
     case OperationType::allreduce: return batch.kind.op != ReduceOp::adasum;
     case OperationType::reducescatter: return true;
-    case OperationType::allgather: return placement.shares_hosts();
+    case OperationType::allgather:
+      return placement.shares_hosts() ||
+             std::ssize(placement.hosts) > internode::max_owners_at_once;
+    case OperationType::broadcast: return total_bytes(batch) > endpoint_.piece_bytes;
     default: return false;
   }
 }
@@ -61,6 +64,9 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
   if (scatters)
     return internode::make_reducescatter(arena_, endpoint_, std::move(batch), counterparts,
                                          std::move(local_ranks));
+  if (batch.kind.type == OperationType::broadcast)
+    return internode::make_broadcast(arena_, endpoint_, std::move(batch), placement,
+                                     std::move(local_ranks));
   return internode::make_allreduce(arena_, endpoint_, std::move(batch), placement,
                                    std::move(local_ranks), algorithm_);
 }

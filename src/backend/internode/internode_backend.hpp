@@ -46,8 +46,8 @@ class InterNodeBackend : public Backend {
   [[nodiscard]] static bool is_of_use(const std::vector<int>& node_of);
 
   /// True for batches whose ranks lie on several hosts, if the batch is an allreduce except Adasum,
-  /// a reducescatter, or an allgather with several ranks on one host (otherwise there is nothing to
-  /// share).
+  /// a reducescatter, a broadcast of tensors of more than a message, or an allgather with several
+  /// ranks on one host (otherwise there is nothing to share) or among many hosts.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// Throws InvalidArgument for a batch that it cannot execute, like MpiBackend's.
@@ -78,6 +78,10 @@ namespace internode {
 [[nodiscard]] std::unique_ptr<Execution> make_allgather(
     shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch,
     std::shared_ptr<const Counterparts> counterparts, shm::LocalRanks local_ranks);
+/// Creates a broadcast of tensors.
+[[nodiscard]] std::unique_ptr<Execution> make_broadcast(shm::Arena& arena, mpi::Endpoint& endpoint,
+                                                        Batch batch, const Placement& placement,
+                                                        shm::LocalRanks local_ranks);
 
 }  // namespace internode
 }  // namespace kolo::internal::backend

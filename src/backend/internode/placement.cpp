@@ -83,4 +83,16 @@ Owners owners_of(int slice, int host, const Placement& placement) {
   return owners;
 }
 
+Owners owners_of_place(std::span<const int> ranks, int own, const Counterparts& counterparts,
+                       int few_hosts) {
+  Owners owners;
+  if (!counterparts.are_even() || counterparts.hosts() <= few_hosts) return owners;
+  owners.own = counterparts.own_host();
+  for (int host = 0; host < counterparts.hosts(); ++host) {
+    const int index = host == owners.own ? own : counterparts.on_behalf_of_this(host);
+    owners.ranks.push_back(ranks[static_cast<std::size_t>(index)]);
+  }
+  return owners;
+}
+
 }  // namespace kolo::internal::backend::internode

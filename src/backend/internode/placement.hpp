@@ -112,4 +112,10 @@ struct Owners {
 /// is the host of this rank.
 [[nodiscard]] Owners owners_of(int slice, int host, const Placement& placement);
 
+/// The ranks with the same place on their hosts as the rank with the index `own` in `ranks`. None
+/// if hosts have different numbers of ranks, or if there are at most `few_hosts`, among which
+/// messages to all at once take no longer than a few messages in sequence.
+[[nodiscard]] Owners owners_of_place(std::span<const int> ranks, int own,
+                                     const Counterparts& counterparts, int few_hosts);
+
 }  // namespace kolo::internal::backend::internode

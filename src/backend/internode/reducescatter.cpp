@@ -45,11 +45,7 @@ class Reducescatter : public shm::Pipeline {
     targets_ = counterparts_.cared_for(index());
     targets_.push_back(own_);
     for (const int target : targets_) is_target_[static_cast<std::size_t>(target)] = true;
-    if (!counterparts_.are_even() || counterparts_.hosts() <= max_owners_at_once) return;
-    owners_.own = counterparts_.own_host();
-    for (int host = 0; host < counterparts_.hosts(); ++host)
-      owners_.ranks.push_back(host == owners_.own ? endpoint.rank
-                                                  : rank_of(counterparts_.on_behalf_of_this(host)));
+    owners_ = owners_of_place(batch().ranks, own_, counterparts_, max_owners_at_once);
   }
 
  private:

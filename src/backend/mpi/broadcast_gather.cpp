@@ -1,42 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // Broadcasts, allgathers and alltoalls over the network.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
+#include "backend/mpi/tree.hpp"
 #include "fusion/pack.hpp"
 
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// Broadcasts along a binomial tree: every rank receives a piece from its parent and forwards it to
-/// its children. The root's inputs are read; the outputs of all other ranks are written, and those
-/// of the root if they are not its inputs.
+/// Over TCP, Open MPI sends messages below 64 KiB without a handshake, which would delay each of
+/// the messages in a row.
+constexpr std::int64_t max_broadcast_piece = 60 << 10;
+/// The number of pieces in progress keeps a fast link with high latency busy.
+constexpr std::size_t broadcast_pieces = 32;
+static_assert(broadcast_pieces % PiecewiseCollective::pieces_on_own_lanes == 0);
+
+/// From this number of pieces on, two trees take less time than a binomial tree.
+constexpr std::int64_t min_pieces_in_two_trees = 4;
+
+/// Broadcasts along trees: every rank receives a piece from its parent and forwards it to its
+/// children. Small data takes a binomial tree. The pieces of large data take two trees in turn. The
+/// root's inputs are read; the outputs of all other ranks are written, and those of the root if
+/// they are not its inputs.
 class Broadcast : public PiecewiseCollective {
  public:
   Broadcast(Endpoint& endpoint, Batch given)
-      : PiecewiseCollective(endpoint, std::move(given), pieces_on_own_lanes, pieces_on_own_lanes),
+      : PiecewiseCollective(endpoint, std::move(given), broadcast_pieces, broadcast_pieces),
         root_(root_index(batch())),
-        source_(batch(), index() == root_, piece_bytes()) {
-    // Counting places from the root, the parent of a rank is its place without the lowest bit.
-    const int place = (index() - root_ + size()) % size();
-    int bit = 1;
-    while (bit < size() && (place & bit) == 0) bit *= 2;
-    if (place != 0) parent_ = (place - bit + root_) % size();
-    // The child with the largest subtree is served first, since its data has the longest way.
-    for (int step = bit / 2; step > 0; step /= 2)
-      if (place + step < size()) children_.push_back((place + step + root_) % size());
-  }
+        max_bytes_(std::min(piece_bytes(), max_broadcast_piece)),
+        source_(batch(), index() == root_, max_bytes_),
+        binomial_(binomial_tree(index(), root_, size())),
+        two_trees_(two_trees(index(), root_, size())) {}
 
  private:
   struct PieceState {
     Piece piece{};
+    const Tree* tree = nullptr;
     std::byte* packed = nullptr;  // null if the piece is sent and received in place
     int receiving = 0;
     int sending = 0;
+    std::uint64_t place = 0;  // among the pieces of its lane, which are sent on in their order
     bool sent_on = false;
   };
 
@@ -45,8 +54,10 @@ class Broadcast : public PiecewiseCollective {
     const NextPiece next = source_.next(state.piece);
     if (next != NextPiece::piece) return next;
     state.sent_on = false;
+    state.place = begun_[number % pieces_on_own_lanes]++;
+    state.tree = &next_tree();
     state.packed = state.piece.in_place() ? nullptr : exchange().take(state.piece.wire_bytes());
-    const int lane = static_cast<int>(number);
+    const int lane = lane_of(number);
     if (index() == root_) {
       if (state.packed != nullptr) {
         fusion::pack(state.piece.parts, DType::u8, DType::u8, state.packed);
@@ -56,7 +67,8 @@ class Broadcast : public PiecewiseCollective {
     } else {
       std::byte* const to =
           state.packed != nullptr ? state.packed : state.piece.parts.front().output;
-      exchange().receive(rank_of(parent_), lane, to, state.piece.wire_bytes(), state.receiving);
+      exchange().receive(rank_of(state.tree->parent), lane, to, state.piece.wire_bytes(),
+                         state.receiving);
     }
     return NextPiece::piece;
   }
@@ -64,8 +76,9 @@ class Broadcast : public PiecewiseCollective {
   Progress advance(std::size_t number) override {
     PieceState& state = pieces_[number];
     bool moved = false;
-    if (!state.sent_on && state.receiving == 0) {
-      send_on(state, static_cast<int>(number));
+    if (!state.sent_on && state.receiving == 0 &&
+        state.place == sent_on_[number % pieces_on_own_lanes]) {
+      send_on(state, lane_of(number));
       moved = true;
     }
     if (state.sent_on && state.sending == 0) {
@@ -75,14 +88,24 @@ class Broadcast : public PiecewiseCollective {
     return moved ? Progress::moved : Progress::waiting;
   }
 
+  [[nodiscard]] static int lane_of(std::size_t number) {
+    return static_cast<int>(number % pieces_on_own_lanes);
+  }
+  /// All ranks take the same trees, since they know the same length before they begin a piece.
+  const Tree& next_tree() {
+    if (source_.total_bytes() < min_pieces_in_two_trees * max_bytes_) return binomial_;
+    return two_trees_[in_two_trees_++ % two_trees_.size()];
+  }
+
   void send_on(PieceState& state, int lane) {
     const fusion::Part& part = state.piece.parts.front();
     const std::byte* const from = state.packed != nullptr ? state.packed
                                   : index() == root_      ? part.input
                                                           : part.output;
-    for (const int child : children_)
+    for (const int child : state.tree->children)
       exchange().send(rank_of(child), lane, from, state.piece.wire_bytes(), state.sending);
     state.sent_on = true;
+    ++sent_on_[static_cast<std::size_t>(lane)];
   }
 
   void finish(PieceState& state) {
@@ -101,10 +124,14 @@ class Broadcast : public PiecewiseCollective {
   }
 
   int root_;
-  int parent_ = -1;              // an index; -1 for the root
-  std::vector<int> children_{};  // the child with the largest subtree first
+  std::int64_t max_bytes_;  // of a piece
   BroadcastPieces source_;
-  std::array<PieceState, pieces_on_own_lanes> pieces_{};
+  Tree binomial_;
+  std::array<Tree, 2> two_trees_;
+  std::size_t in_two_trees_ = 0;  // pieces so far
+  std::array<PieceState, broadcast_pieces> pieces_{};
+  std::array<std::uint64_t, pieces_on_own_lanes> begun_{};  // pieces by lane
+  std::array<std::uint64_t, pieces_on_own_lanes> sent_on_{};
 };
 
 constexpr int rows_lane = 0;

@@ -36,10 +36,11 @@ enum class Route : std::uint8_t {
 ///
 /// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
 ///    Adasum only if there is no network, since messages need less arithmetic.
-/// 2. Inter-node, for an allreduce except Adasum, a reducescatter or an allgather whose ranks are
-///    on several hosts: the network carries the data of a host once, not once for each of its
-///    ranks. An allgather takes this route only if a host has several of its ranks. A rank that
-///    shares no memory counts as a host. Not used if there are at most 8 hosts with one rank each.
+/// 2. Inter-node, for an allreduce except Adasum, a reducescatter, an allgather or a broadcast of
+///    more than a message whose ranks are on several hosts: the network carries the data of a host
+///    once, not once for each of its ranks. An allgather takes this route only if a host has
+///    several of its ranks, or if there are more than 8 hosts. A rank that shares no memory counts
+///    as a host. Not used if there are at most 8 hosts with one rank each.
 /// 3. MPI, for Adasum and for everything else between hosts.
 class CpuRouter : public Backend {
  public:

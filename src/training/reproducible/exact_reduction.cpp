@@ -71,8 +71,13 @@ void ExactReduction::run(const std::function<void(int shard)>& compute) {
   } catch (...) {
     failure = std::current_exception();
   }
-  reduce(failure != nullptr);
-  if (failure != nullptr) std::rethrow_exception(failure);
+  if (failure == nullptr) return reduce(false);
+  try {
+    reduce(true);
+  } catch (...) {
+    // For example, a rank has left. The exception of this rank's computation tells more.
+  }
+  std::rethrow_exception(failure);
 }
 
 // The last operation tells whether a rank has failed, and whether all divide the batch alike: only

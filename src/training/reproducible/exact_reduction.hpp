@@ -27,7 +27,8 @@ class ExactReduction {
   /// Adds this rank's gradient of a shard, by its place in the order of `expect`.
   KOLO_EXPORT void add(std::size_t i, const ConstTensorView& gradient);
   /// Collective. Calls `compute`, which adds, for each of this rank's shards, and adds the ranks'
-  /// sums. If `compute` throws, throws that exception here and BackwardFailed on the other ranks.
+  /// sums. If `compute` throws, throws that exception here, whatever other ranks do, and
+  /// BackwardFailed on the other ranks.
   KOLO_EXPORT void run(const std::function<void(int shard)>& compute);
   /// True if a shard of any rank has this gradient.
   [[nodiscard]] bool is_used(std::size_t i) const { return sums_[i].sum.is_used(); }

@@ -2,10 +2,12 @@
 #include "training/reproducible/exact_sum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "base/elements.hpp"
 
@@ -17,6 +19,7 @@ namespace {
 constexpr double limit = 0x1p30;
 constexpr double high_factor = 0x1p20;
 constexpr double low_factor = 0x1p52;
+constexpr std::uint64_t sign = std::uint64_t{1} << 63U;
 
 // The sum with this number has the integer nearest to a double in its last bits, for magnitudes up
 // to 2^51. Compilers vectorize it, unlike a conversion.
@@ -26,19 +29,40 @@ std::int64_t integer_of(double shifted) {
   return std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(shift);
 }
 
-// Returns whether an element cannot be added.
-template <typename T>
+/// Elements that are converted at a time, so that both loops are vectorized.
+constexpr std::int64_t block = 512;
+
+/// Adds elements, or writes them if they are the first. Returns whether one cannot be added.
+template <bool first>
+bool add_doubles(const double* from, std::int64_t elements, std::int64_t* high, std::int64_t* low) {
+  std::uint64_t invalid = 0;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    // Comparisons of bits, which are in the order of the magnitudes, with NaN above infinity:
+    // compilers do not vectorize comparisons of doubles, which may trap.
+    const auto bits = std::bit_cast<std::uint64_t>(from[i]);
+    const std::uint64_t fits = ((bits & ~sign) - std::bit_cast<std::uint64_t>(limit)) >> 63U;
+    invalid |= fits ^ 1U;
+    const double scaled = std::bit_cast<double>(bits & (std::uint64_t{0} - fits)) * high_factor;
+    const double shifted = scaled + shift;
+    const std::int64_t new_high = integer_of(shifted);
+    const std::int64_t new_low = integer_of((scaled - (shifted - shift)) * low_factor + shift);
+    high[i] = first ? new_high : high[i] + new_high;
+    low[i] = first ? new_low : low[i] + new_low;
+  }
+  return invalid != 0;
+}
+
+template <typename T, bool first>
 bool add_elements(const std::byte* from, std::int64_t elements, std::int64_t* high,
                   std::int64_t* low) {
+  std::array<double, block> doubles;
   bool invalid = false;
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const auto given = static_cast<double>(computed(load<T>(from, i)));
-    const bool fits = std::abs(given) < limit;  // false for NaN
-    invalid |= !fits;
-    const double scaled = fits ? given * high_factor : 0.0;
-    const double shifted = scaled + shift;
-    high[i] += integer_of(shifted);
-    low[i] += integer_of((scaled - (shifted - shift)) * low_factor + shift);
+  for (std::int64_t begin = 0; begin < elements; begin += block) {
+    const std::int64_t count = std::min(block, elements - begin);
+    for (std::int64_t i = 0; i < count; ++i)
+      doubles[static_cast<std::size_t>(i)] =
+          static_cast<double>(computed(load<T>(from, begin + i)));
+    invalid |= add_doubles<first>(doubles.data(), count, high + begin, low + begin);
   }
   return invalid;
 }
@@ -48,14 +72,25 @@ bool add_elements(const std::byte* from, std::int64_t elements, std::int64_t* hi
 ExactSum::ExactSum(std::int64_t elements)
     : elements_(elements), words_(2 * static_cast<std::size_t>(elements) + 2) {}
 
-void ExactSum::clear() { std::ranges::fill(words_, 0); }
+void ExactSum::clear() {
+  is_clear_ = true;
+  words_[used()] = words_[invalid()] = 0;
+}
+
+TensorView ExactSum::words() {
+  if (std::exchange(is_clear_, false)) std::fill_n(words_.begin(), used(), 0);
+  return {words_};
+}
 
 void ExactSum::add(const ConstTensorView& tensor) {
   const auto* const from = static_cast<const std::byte*>(tensor.data());
+  std::int64_t* const high = words_.data();
+  const bool first = std::exchange(is_clear_, false);
   bool invalid = false;
   visit_real(tensor.dtype(), [&](auto type) {
-    invalid =
-        add_elements<decltype(type)>(from, elements_, words_.data(), words_.data() + elements_);
+    using T = decltype(type);
+    invalid = first ? add_elements<T, true>(from, elements_, high, high + elements_)
+                    : add_elements<T, false>(from, elements_, high, high + elements_);
   });
   ++words_[used()];
   if (invalid) ++words_[this->invalid()];

@@ -20,8 +20,8 @@ class ExactSum {
   void clear();
   /// Adds a tensor in host memory, of a floating-point type.
   void add(const ConstTensorView& tensor);
-  /// The integers that the ranks add, as one vector.
-  [[nodiscard]] TensorView words() { return {words_}; }
+  /// The integers that the ranks add, as one vector. Call it before the results are read.
+  [[nodiscard]] TensorView words();
   [[nodiscard]] std::int64_t elements() const { return elements_; }
   /// True if a tensor was added.
   [[nodiscard]] bool is_used() const { return words_[used()] != 0; }
@@ -33,6 +33,7 @@ class ExactSum {
   [[nodiscard]] std::size_t invalid() const { return used() + 1; }
 
   std::int64_t elements_;
+  bool is_clear_ = true;  // the first tensor replaces the elements' integers
   /// The multiples of `high_unit`, then the rest in multiples of `low_unit`; the number of tensors,
   /// and the number of those that cannot be added.
   std::vector<std::int64_t> words_;
