@@ -154,10 +154,12 @@ struct Checkpointed : ::torch::autograd::Function<Checkpointed> {
 };
 
 thread_local std::uint64_t calls = 0;
+thread_local std::uint64_t current_call = 0;
 
 }  // namespace
 
 std::uint64_t internal::checkpointed_calls() noexcept { return calls; }
+std::uint64_t internal::current_checkpointed_call() noexcept { return current_call; }
 
 std::vector<Tensor> checkpointed(const Function& function, const std::vector<Tensor>& inputs) {
   if (!at::GradMode::is_enabled()) return function(inputs);
@@ -167,6 +169,7 @@ std::vector<Tensor> checkpointed(const Function& function, const std::vector<Ten
       throw InvalidArgument("checkpointed: input " + std::to_string(i) + " is undefined");
   const Tensor anchor = at::zeros({}).set_requires_grad(true);
   const auto call = c10::make_intrusive<Call>(function);
+  const Finally restore([outer = std::exchange(current_call, calls)] { current_call = outer; });
   const variable_list defined = Checkpointed::apply(anchor, at::TensorList(inputs), call);
   variable_list results(call->is_defined.size());
   for (std::size_t i = 0, next = 0; i < results.size(); ++i)

@@ -4,7 +4,6 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <cstring>
 #include <optional>
 #include <string>
 #include <thread>
@@ -54,20 +53,6 @@ template <typename Block>
 using PathNet = nn::ModuleHolder<PathNetImpl<Block>>;
 template <typename Block>
 using ShardedPathNet = Sharded<nn::ModuleHolder<PathNetImpl<Sharded<Block>>>>;
-
-void expect_close_states(const StateDict& found, const StateDict& expected) {
-  for (const auto& [name, tensor] : expected.tensors) {
-    const auto values = [&](const StateDict& state) {
-      const auto& one = state.tensors.at(name);
-      std::vector<float> floats(one.bytes.size() / sizeof(float));
-      std::memcpy(floats.data(), one.bytes.data(), one.bytes.size());
-      return floats;
-    };
-    const std::vector<float> a = values(found);
-    const std::vector<float> b = values(expected);
-    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-4) << name;
-  }
-}
 
 /// Both trainings make `step(model, gradients, optimizer, number)`.
 template <typename Block, typename Step>
@@ -162,6 +147,64 @@ TEST_F(FullyShardedGraphs, AUnitThatIsNextStaysGathered) {
     const auto before = sharded.counters().gathers;
     (void)loss_of(model, 1);
     EXPECT_EQ(sharded.counters().gathers - before, ahead == 0 ? 6 : 4);  // with the root
+  }
+}
+
+TEST_F(FullyShardedGraphs, UnitsOfOneCheckpointAreReducedOnce) {
+  ShardedPathNet<Partly> model;
+  PartlyImpl::part = 0;
+  FullySharded sharded(model);
+  for (int step = 0; step < 2; ++step) {
+    const auto before = sharded.counters().reductions;
+    checkpointed([&](const Tensor& x) { return model->forward(x); }, data_of(step))
+        .square()
+        .mean()
+        .backward();
+    EXPECT_EQ(sharded.counters().reductions - before, 4);  // the blocks and the root
+  }
+}
+
+/// A unit that contains units, and is used several times.
+struct TwoBlocksImpl : nn::Module {
+  TwoBlocksImpl()
+      : first(register_module("first", Sharded<Block>(7))),
+        second(register_module("second", Sharded<Block>(7))) {}
+  Tensor forward(const Tensor& input) { return second->forward(first->forward(input)); }
+  Sharded<Block> first, second;
+};
+TORCH_MODULE(TwoBlocks);
+struct LoopImpl : nn::Module {
+  LoopImpl() : inner(register_module("inner", Sharded<TwoBlocks>())) {}
+  Tensor forward(const Tensor& data) {
+    Tensor hidden = ::torch::constant_pad_nd(data, {0, 2});
+    for (int i = 0; i < times; ++i) hidden = inner->forward(hidden);
+    return hidden;
+  }
+  Sharded<TwoBlocks> inner;
+  int times = 3;
+};
+TORCH_MODULE(Loop);
+
+TEST_F(FullyShardedGraphs, RanksMayEvaluateALoopUnequallyOften) {
+  for (const int ahead : {0, 1, 3}) {
+    ::torch::manual_seed(3);
+    Sharded<Loop> model;
+    FullySharded sharded(model, {.units_ahead = ahead});
+    for (int round = 0; round < 4; ++round) {
+      model->times = round == 0 ? 3 : (rank() + round) % 4;
+      {
+        const ::torch::NoGradGuard no_grad;
+        (void)loss_of(model, round);
+      }
+      model->times = round == 1 || round == 3 ? (rank() + round) % 4 : 3;
+      sharded.zero_grad();
+      model->times > 0 ? loss_of(model, round).backward() : sharded.take_part();
+    }
+    std::vector<std::int64_t> least{sharded.counters().gathers};
+    std::vector<std::int64_t> most = least;
+    kolo::allreduce(least, {.name = "least", .op = ReduceOp::min});
+    kolo::allreduce(most, {.name = "most", .op = ReduceOp::max});
+    EXPECT_EQ(least, most);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "kolo/torch/state.hpp"
+#include "torch/checkpointed_calls.hpp"
 #include "torch/sharded/fully_sharded_state.hpp"
 #include "torch/sharded/model_units.hpp"
 #include "torch/sharded/unit_use.hpp"
@@ -178,7 +179,7 @@ void FullySharded::State::enter(ShardedUnit& unit, bool recording) {
   const bool is_again = BackwardCall::is_running();
   const detail::SubmitsFor thread(is_again && !BackwardCall::current().is_callers_thread());
   if (is_again) begin_pass();
-  schedule.enter(unit.index(), recording);
+  schedule.enter(unit.index(), recording, current_checkpointed_call());
   if (unit.index() == UnitSchedule::root && !is_again) schedule.set_reducing(*guards == 0);
 }
 
@@ -207,9 +208,9 @@ void FullySharded::State::enter_backward(ShardedUnit& unit, std::size_t stamp, b
 void FullySharded::State::gradients_complete(ShardedUnit& unit,
                                              std::vector<::torch::Tensor> gradients) {
   const std::lock_guard lock(mutex);
-  unit.add_gradients(std::move(gradients));
   const detail::SubmitsFor thread(!BackwardCall::current().is_callers_thread());
   begin_pass();
+  unit.add_gradients(std::move(gradients));
   schedule.gradients_complete(unit.index());
 }
 

@@ -7,17 +7,19 @@
 
 namespace kolo::internal {
 
-void UnitOrder::add() {
-  positions_.push_back(order_.size());
-  uses_.push_back(order_.size());
-  order_.push_back(order_.size());
+void UnitOrder::add(bool contains_units) {
+  uses_.push_back(contains_units_.size());
+  contains_units_.push_back(contains_units);
+  if (is_agreed_) list_turns();
 }
 
 void UnitOrder::reset() {
-  std::iota(positions_.begin(), positions_.end(), 0U);
-  uses_ = order_ = positions_;
+  uses_.resize(contains_units_.size());
+  std::iota(uses_.begin(), uses_.end(), std::size_t{0});
   noted_.clear();
+  turns_.clear();
   is_agreed_ = is_known_;
+  if (is_agreed_) list_turns();
 }
 
 std::optional<std::size_t> UnitOrder::find_use(std::size_t unit, std::size_t next) const {
@@ -25,6 +27,12 @@ std::optional<std::size_t> UnitOrder::find_use(std::size_t unit, std::size_t nex
   const auto found = std::find(from, uses_.end(), unit);
   if (found == uses_.end()) return std::nullopt;
   return static_cast<std::size_t>(found - uses_.begin());
+}
+
+std::size_t UnitOrder::turn_of(std::size_t unit) const {
+  const auto found = std::ranges::find_if(
+      turns_, [unit](const Turn& turn) { return turn.unit == unit && !turn.reduces; });
+  return static_cast<std::size_t>(found - turns_.begin());
 }
 
 void UnitOrder::note_use(std::size_t unit) {
@@ -37,7 +45,7 @@ bool UnitOrder::is_noted(std::size_t unit) const {
 
 void UnitOrder::agree(const std::string& operation, const ShardingSets& sets) {
   std::vector<std::int32_t> uses(noted_.begin(), noted_.end());
-  for (std::size_t i = 0; i < order_.size(); ++i)
+  for (std::size_t i = 0; i < contains_units_.size(); ++i)
     if (!is_noted(i)) uses.push_back(static_cast<std::int32_t>(i));
   std::vector<std::int32_t> count{static_cast<std::int32_t>(uses.size())};
   sets.take_from_one(count, operation + ".count");
@@ -45,13 +53,18 @@ void UnitOrder::agree(const std::string& operation, const ShardingSets& sets) {
   sets.take_from_one(uses, operation);
   uses_.assign(uses.begin(), uses.end());
   noted_.clear();
-  order_.clear();
-  for (const std::size_t unit : uses_) {
-    if (std::ranges::find(order_, unit) != order_.end()) continue;
-    positions_.at(unit) = order_.size();
-    order_.push_back(unit);
-  }
   is_agreed_ = true;
+  list_turns();
+}
+
+void UnitOrder::list_turns() {
+  turns_.clear();
+  for (std::size_t use = uses_.size(); use-- > 0;) {
+    const std::size_t unit = uses_[use];
+    if (contains_units_[unit]) continue;
+    if (!find_use(unit, use + 1)) turns_.push_back({.unit = unit, .reduces = false});
+    if (find_use(unit, 0) == use) turns_.push_back({.unit = unit, .reduces = true});
+  }
 }
 
 }  // namespace kolo::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which all ranks go through the units of a model, and use them in forward.
+// The order in which all ranks go through the units of a model.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,25 @@
 
 namespace kolo::internal {
 
-/// Units by number, by position and by use: forward may use a unit several times, and its position
-/// is that of its first use. Until the ranks have agreed, there is one use of each, in the order of
-/// `add`.
+/// The uses of units in forward, and the turns of backward, which follow from them. Forward may use
+/// a unit several times. Until the ranks have agreed, there is one use of each unit, in the order
+/// of `add`, and there are no turns.
+///
+/// A turn gathers or reduces a unit that contains no others. Backward comes to the uses in reverse:
+/// a unit is gathered before its last use, and its gradients are complete after its first one.
 class UnitOrder {
  public:
+  struct Turn {
+    std::size_t unit;
+    bool reduces;
+  };
+
   /// `is_known`: the order of `add` is agreed.
   explicit UnitOrder(bool is_known) : is_known_(is_known), is_agreed_(is_known) {}
 
-  void add();
+  void add(bool contains_units);
   /// Forgets the agreement.
   void reset();
-
-  [[nodiscard]] std::size_t size() const { return order_.size(); }
-  [[nodiscard]] std::size_t unit_at(std::size_t position) const { return order_[position]; }
-  [[nodiscard]] std::size_t position_of(std::size_t unit) const { return positions_[unit]; }
   [[nodiscard]] bool is_agreed() const { return is_agreed_; }
 
   /// The number of uses in a forward, and the unit of one.
@@ -39,6 +43,10 @@ class UnitOrder {
     return use && *use - next < count;
   }
 
+  [[nodiscard]] const std::vector<Turn>& turns() const { return turns_; }
+  /// The turn that gathers the unit; the number of turns if there is none.
+  [[nodiscard]] std::size_t turn_of(std::size_t unit) const;
+
   /// Notes a use in the first forward. Does nothing after the agreement.
   void note_use(std::size_t unit);
   [[nodiscard]] bool is_noted(std::size_t unit) const;
@@ -46,9 +54,11 @@ class UnitOrder {
   void agree(const std::string& operation, const ShardingSets& sets);
 
  private:
-  std::vector<std::size_t> order_{};
-  std::vector<std::size_t> positions_{};
+  void list_turns();
+
+  std::vector<bool> contains_units_{};  // by unit
   std::vector<std::size_t> uses_{};
+  std::vector<Turn> turns_{};
   std::vector<std::size_t> noted_{};
   bool is_known_;
   bool is_agreed_;

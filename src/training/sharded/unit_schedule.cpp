@@ -50,10 +50,10 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
 
 // ---- Forward
 
-void UnitSchedule::enter(std::size_t index, bool recording) {
+void UnitSchedule::enter(std::size_t index, bool recording, std::uint64_t checkpoint) {
   Unit& unit = units_.at(index);
-  if (in_pass_) return enter_again(unit);
-  if (recording) units_.forget_old_uses();
+  if (in_pass_) return enter_again(unit, checkpoint);
+  if (recording || checkpoint != 0) units_.forget_old_uses();
   if (holds_all()) {  // all parameters are whole, and each rank may do what it likes
     if (recording)
       throw InvalidArgument(
@@ -73,27 +73,32 @@ void UnitSchedule::enter(std::size_t index, bool recording) {
     units_.make_whole(unit);
     if (in_forward_) {
       unit.is_used = true;
+      if (checkpoint != 0) ++unit.hidden;
+      unit.checkpoint = checkpoint;
       order().note_use(index);
       if (is_expected) next_ = *use + 1;
-      gather_ahead();
+      unit.after = next_;
+      units_.start_uses(next_, units_ahead());
     }
   } catch (...) {
+    free_in_forward(unit);
     if (is_model) break_forward();
     throw;
   }
   ++unit.running;
 }
 
-// Forward is computed again in backward. Units that this rank has used and that come later will
-// come by themselves.
-void UnitSchedule::enter_again(Unit& unit) {
-  const bool is_new = unit.running == 0;
-  const auto pass_over = [&](Unit& other) {
-    if (!other.is_used) pass_over_backward(other);
-  };
-  if (is_new) units_.for_each_after(unit, pass_over);
-  units_.make_whole(unit);
-  if (is_new && !unit.shape.contains_units) gather_ahead_in_backward(units_.position_of(unit));
+// Forward is computed again in backward, in another checkpoint if these are nested. Units of the
+// same checkpoint will make their gradients by themselves.
+void UnitSchedule::enter_again(Unit& unit, std::uint64_t checkpoint) {
+  if (unit.running == 0) {
+    gather_in_turn(unit, [&unit](const Unit& other) {
+      return other.is_used && other.checkpoint == unit.checkpoint;
+    });
+    if (checkpoint == 0) ++unit.computed;
+  } else {
+    units_.make_whole(unit);
+  }
   ++unit.running;
 }
 
@@ -131,7 +136,7 @@ void UnitSchedule::end_forward() {
     } else {
       units_.gather_unused();
       for (Unit& unit : units_) free_in_forward(unit);
-      units_.agree_on_order(options_.sets);
+      order().agree(units_.prefix() + "order", options_.sets);
     }
   } catch (...) {
     break_forward();
@@ -158,10 +163,11 @@ void UnitSchedule::fail_broken_forward() {
 
 void UnitSchedule::pass_over_until(std::size_t use) {
   while (next_ < use) {
-    Unit& unit = units_.at(order().used_at(next_++));
+    Unit& unit = units_.at(order().used_at(next_));
     units_.make_whole(unit);
-    gather_ahead();
+    unit.after = ++next_;
     free_in_forward(unit);
+    units_.start_uses(next_, units_ahead());
   }
 }
 
@@ -169,7 +175,7 @@ void UnitSchedule::pass_over_until(std::size_t use) {
 void UnitSchedule::free_in_forward(Unit& unit) noexcept {
   if (unit.running > 0 || stays_for_backward(unit)) return;
   const bool is_next =
-      in_forward_ && order().is_agreed() && order().is_among(unit.index, next_, units_ahead());
+      in_forward_ && order().is_agreed() && order().is_among(unit.index, unit.after, units_ahead());
   if (!is_next) unit.whole.free();
 }
 
@@ -177,14 +183,9 @@ void UnitSchedule::free_in_forward(Unit& unit) noexcept {
 bool UnitSchedule::stays_for_backward(const Unit& unit) const {
   if (holds_all()) return true;
   if (!in_forward_ && forwards_ == 0) return false;  // a unit that was called by itself
-  const bool is_last = order().is_agreed() && units_.position_of(unit) + 1 == order().size();
+  const auto& turns = order().turns();
+  const bool is_last = !turns.empty() && turns.front().unit == unit.index;
   return recording_ && (!options_.reshard_after_forward || unit.shape.contains_units || is_last);
-}
-
-void UnitSchedule::gather_ahead() {
-  if (!order().is_agreed()) return;
-  for (std::size_t i = next_; i < std::min(next_ + units_ahead(), order().uses()); ++i)
-    units_.start_gather(units_.at(order().used_at(i)));
 }
 
 // ---- Backward
@@ -209,9 +210,7 @@ void UnitSchedule::enter_backward(std::size_t index, std::size_t stamp, bool is_
   require_unchanged(index, stamp);
   if (is_first) ++unit.reached;
   if (unit.is_reduced) return;  // what follows needs no parameters, or they have stayed
-  units_.for_each_after(unit, [&](Unit& other) { pass_over_backward(other); });
-  units_.make_whole(unit);
-  if (!unit.shape.contains_units) gather_ahead_in_backward(units_.position_of(unit));
+  gather_in_turn(unit, [this](const Unit& other) { return forwards_ > 1 && other.may_come(); });
 }
 
 void UnitSchedule::require_unchanged(std::size_t index, std::size_t stamp) const {
@@ -223,6 +222,7 @@ void UnitSchedule::require_unchanged(std::size_t index, std::size_t stamp) const
               unit.name);
 }
 
+// Reduces what has its turn. The rest follows later, at the latest at the end of the pass.
 void UnitSchedule::gradients_complete(std::size_t index) {
   begin_pass();
   Unit& unit = units_.at(index);
@@ -230,37 +230,47 @@ void UnitSchedule::gradients_complete(std::size_t index) {
     unit.is_late = true;
     return;
   }
-  unit.is_late = unit.comes_late;
-  if (reducing_ && !unit.is_late) return reduce(index, ".reduce");
+  unit.is_complete = true;
+  if (unit.shape.contains_units || !order().is_agreed()) return complete(unit);
+  free_in_backward(unit);
+  for (const auto& [number, reduces] : order().turns()) {
+    Unit& next = units_.at(number);
+    if (next.is_reduced) continue;
+    if (reduces ? !next.is_complete : !next.is_gathered) return;
+    if (reduces) complete(next);
+  }
+}
+
+void UnitSchedule::complete(Unit& unit) {
+  if (reducing_) return reduce(unit.index, ".reduce");
   unit.is_reduced = true;
   free_in_backward(unit);
 }
 
-// Passes over a unit that comes before the one to which backward has come on this rank. If it is
-// still to come for an earlier forward, it is only gathered. If it comes in spite of all, its
-// gradients are late.
-void UnitSchedule::pass_over_backward(Unit& unit) {
-  if (unit.is_reduced) return;
-  if (unit.reached > 0 && unit.reached < unit.uses) return;
-  const bool is_to_come = unit.reached < unit.uses && forwards_ > 1;
-  gather_unreached(unit);
-  if (!is_to_come) gradients_complete(unit.index);
-}
-
-void UnitSchedule::gather_unreached(Unit& unit) {
-  if (unit.reached > 0) return;
+// Makes a unit whole, after the turns before its own.
+void UnitSchedule::gather_in_turn(Unit& unit, const std::function<bool(const Unit&)>& comes) {
+  const std::size_t turn = order().turn_of(unit.index);
+  const bool has_turn = turn < order().turns().size();
+  if (has_turn) take_turns(turn, comes);
   units_.make_whole(unit);
-  gather_ahead_in_backward(units_.position_of(unit));
+  unit.is_gathered = true;
+  if (has_turn) units_.start_turns(turn + 1, units_ahead());
 }
 
-void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
-  if (!order().is_agreed()) return;
-  int started = 0;
-  for (std::size_t i = position; i-- > 0 && started < options_.units_ahead;) {
-    Unit& unit = units_.at_position(i);
-    if (unit.shape.contains_units || unit.is_reduced) continue;
-    units_.start_gather(unit);
-    ++started;
+// Reduces units of which this rank has no gradients with zeros, unless they come surely. If they
+// come in spite of that, they are late.
+void UnitSchedule::take_turns(std::size_t end, const std::function<bool(const Unit&)>& comes) {
+  for (std::size_t i = 0; i < end; ++i) {
+    const auto& [number, reduces] = order().turns()[i];
+    Unit& unit = units_.at(number);
+    if (unit.is_reduced) continue;
+    if (reduces) {
+      if (unit.is_complete || !comes(unit)) complete(unit);
+    } else if (!unit.is_gathered) {
+      units_.make_whole(unit);
+      unit.is_gathered = true;
+      units_.start_turns(i + 1, units_ahead());
+    }
   }
 }
 
@@ -268,8 +278,9 @@ void UnitSchedule::gather_ahead_in_backward(std::size_t position) {
 // need a frozen one may still run, as may those of a unit that was passed over, and what backward
 // computes again.
 void UnitSchedule::free_in_backward(Unit& unit) noexcept {
-  const bool is_needed = unit.shape.contains_units || unit.shape.has_frozen || unit.running > 0 ||
-                         unit.reached < unit.uses || unit.computes_again;
+  const bool may_come = unit.shape.has_frozen || unit.computes_again || unit.may_come();
+  const bool is_needed =
+      unit.shape.contains_units || unit.running > 0 || (may_come && !is_complete_);
   if (!is_needed && !holds_all()) unit.whole.free();
 }
 
@@ -328,13 +339,7 @@ void UnitSchedule::take_part_in_backward(bool reducing) {
 void UnitSchedule::complete_pass() noexcept {
   if (std::exchange(is_complete_, true)) return;
   completion_.attempt([&] {
-    for (std::size_t i = order().size(); order().is_agreed() && i-- > 0;) {
-      Unit& unit = units_.at_position(i);
-      if (unit.shape.contains_units || unit.is_reduced) continue;
-      gather_unreached(unit);
-      gradients_complete(unit.index);
-      if (unit.running == 0 && !holds_all()) unit.whole.free();  // nothing comes any more
-    }
+    take_turns(order().turns().size(), [](const Unit& /*unit*/) { return false; });
     for (std::size_t i = 0; i < units_.size(); ++i)
       if (!units_.at(i).is_reduced && order().is_agreed()) gradients_complete(i);
   });

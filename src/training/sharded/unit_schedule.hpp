@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,7 +65,9 @@ class UnitSchedule {
   /// A use of the unit in forward begins and ends. If the first throws, there is no use.
   /// `recording`: backward may follow. `threw`: the forward has thrown, and the exception is on its
   /// way. A use during a pass belongs to backward, as with activation checkpointing.
-  KOLO_EXPORT void enter(std::size_t unit, bool recording);
+  /// `checkpoint`: not 0 if backward will compute the use again, and then equal for the uses that
+  /// it computes together.
+  KOLO_EXPORT void enter(std::size_t unit, bool recording, std::uint64_t checkpoint = 0);
   KOLO_EXPORT void leave(std::size_t unit, bool threw);
 
   /// Results of a use of the unit have become part of the graph. `computes_again`: backward will
@@ -124,7 +127,7 @@ class UnitSchedule {
   [[nodiscard]] UnitOrder& order() { return units_.order; }
   [[nodiscard]] const UnitOrder& order() const { return units_.order; }
   void reset() noexcept;
-  void enter_again(Unit& unit);
+  void enter_again(Unit& unit, std::uint64_t checkpoint);
   void begin_forward(bool recording);
   void break_forward() noexcept;
   void end_forward();
@@ -133,14 +136,13 @@ class UnitSchedule {
   void pass_over_until(std::size_t use);
   void free_in_forward(Unit& unit) noexcept;
   [[nodiscard]] bool stays_for_backward(const Unit& unit) const;
-  void gather_ahead();
   [[nodiscard]] std::size_t units_ahead() const {
     return static_cast<std::size_t>(options_.units_ahead);
   }
 
-  void pass_over_backward(Unit& unit);
-  void gather_unreached(Unit& unit);
-  void gather_ahead_in_backward(std::size_t position);
+  void complete(Unit& unit);
+  void gather_in_turn(Unit& unit, const std::function<bool(const Unit&)>& comes);
+  void take_turns(std::size_t end, const std::function<bool(const Unit&)>& comes);
   void free_in_backward(Unit& unit) noexcept;
   void reduce(std::size_t unit, const char* round);
   void complete_pass() noexcept;

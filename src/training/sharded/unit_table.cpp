@@ -8,8 +8,8 @@
 namespace kolo::internal {
 
 void UnitTable::add(ScheduledUnit unit) {
+  order.add(unit.shape.contains_units);
   units_.push_back(std::move(unit));
-  order.add();
 }
 
 void UnitTable::begin_session(std::string prefix) {
@@ -23,7 +23,6 @@ void UnitTable::reset() noexcept {
   for (ScheduledUnit& unit : units_) {
     unit.whole.free();
     unit.running = 0;
-    unit.comes_late = false;
   }
   uses_are_old_ = true;
   forget_old_uses();
@@ -39,25 +38,29 @@ void UnitTable::make_whole(ScheduledUnit& unit) {
   if (unit.whole.finish()) ++late_gathers_;
 }
 
+void UnitTable::start_uses(std::size_t next, std::size_t count) {
+  if (!order.is_agreed()) return;
+  for (std::size_t i = next; i < std::min(next + count, order.uses()); ++i)
+    start_gather(units_[order.used_at(i)]);
+}
+
+void UnitTable::start_turns(std::size_t next, std::size_t count) {
+  std::size_t started = 0;
+  for (std::size_t i = next; i < order.turns().size() && started < count; ++i) {
+    const auto& [number, reduces] = order.turns()[i];
+    ScheduledUnit& unit = units_[number];
+    if (reduces || unit.is_gathered || unit.is_reduced) continue;
+    start_gather(unit);
+    ++started;
+  }
+}
+
 // The other ranks may come to these units in any order, so all gathers start before the first wait.
 void UnitTable::gather_unused() {
   for (ScheduledUnit& unit : units_)
     if (!order.is_noted(unit.index)) start_gather(unit);
   for (ScheduledUnit& unit : units_)
     if (!order.is_noted(unit.index)) make_whole(unit);
-}
-
-// The ranks reduce in the order of positions, so a unit that is to come is not reduced when
-// backward comes to one before it. It would be on a rank that leaves those uses out.
-void UnitTable::agree_on_order(const ShardingSets& sets) {
-  order.agree(prefix_ + "order", sets);
-  std::size_t first_after = size();  // the lowest position of the uses after this one
-  for (std::size_t use = order.uses(); use-- > 0;) {
-    ScheduledUnit& unit = units_[order.used_at(use)];
-    if (unit.shape.contains_units) continue;
-    unit.comes_late = first_after < position_of(unit);  // in the end, that of its first use
-    first_after = std::min(first_after, position_of(unit));
-  }
 }
 
 void UnitTable::free_all() noexcept {
@@ -69,8 +72,8 @@ void UnitTable::free_all() noexcept {
 void UnitTable::end_pass() noexcept {
   uses_are_old_ = true;
   for (ScheduledUnit& unit : units_) {
-    unit.is_used = unit.is_reduced = unit.is_late = false;
-    unit.reached = 0;
+    unit.is_used = unit.is_gathered = unit.is_complete = unit.is_reduced = unit.is_late = false;
+    unit.reached = unit.computed = 0;
   }
   free_all();
 }
@@ -78,7 +81,7 @@ void UnitTable::end_pass() noexcept {
 void UnitTable::forget_old_uses() noexcept {
   if (!std::exchange(uses_are_old_, false)) return;
   for (ScheduledUnit& unit : units_) {
-    unit.uses = 0;
+    unit.uses = unit.hidden = 0;
     unit.computes_again = false;
   }
 }

@@ -28,18 +28,27 @@ struct ScheduledUnit {
   UnitShape shape;
   UnitMemory* memory;
   WholeUnit whole;
-  bool comes_late = false;      ///< Backward comes to a unit before it while this one is to come.
-  int running = 0;              ///< Forwards of this unit that have begun and not ended.
-  bool is_used = false;         ///< In a forward of this rank since the last pass.
-  int uses = 0;                 ///< Recorded on this rank since the last pass, or before it.
+  int running = 0;               ///< Forwards of this unit that have begun and not ended.
+  std::size_t after = 0;         ///< The place in the order after its last use in this forward.
+  std::uint64_t checkpoint = 0;  ///< Of its last use in forward.
+  bool is_used = false;          ///< In a forward of this rank since the last pass.
+  // On this rank since the last pass, or before it:
+  int uses = 0;                 ///< Recorded.
+  int hidden = 0;               ///< Uses in checkpoints, which backward will compute again.
   bool computes_again = false;  ///< Backward computes parts of a use again.
-  int reached = 0;              ///< Uses to which backward has come in this pass.
-  bool is_reduced = false;      ///< In this pass.
-  bool is_late = false;         ///< Has gradients to reduce at the end of the pass.
+  // In this pass:
+  int reached = 0;           ///< Recorded uses to which backward has come.
+  int computed = 0;          ///< Hidden uses that were computed again.
+  bool is_gathered = false;  ///< For backward; it may be freed again.
+  bool is_complete = false;  ///< Backward has made its gradients on this rank.
+  bool is_reduced = false;
+  bool is_late = false;  ///< Has gradients that came after it was reduced.
+
+  /// Whether backward may come to it again on this rank.
+  [[nodiscard]] bool may_come() const { return reached < uses || computed < hidden; }
 };
 
-/// Owns the units, and gathers and frees them. `order` is that in which forward comes to them; a
-/// position is a place in it.
+/// Owns the units, and gathers and frees them. `order` has their uses and turns.
 ///
 /// Not thread-safe.
 class UnitTable {
@@ -53,21 +62,6 @@ class UnitTable {
   [[nodiscard]] auto end() { return units_.end(); }
   [[nodiscard]] ScheduledUnit& at(std::size_t index) { return units_.at(index); }
   [[nodiscard]] const ScheduledUnit& at(std::size_t index) const { return units_.at(index); }
-  [[nodiscard]] ScheduledUnit& at_position(std::size_t position) {
-    return units_[order.unit_at(position)];
-  }
-  [[nodiscard]] std::size_t position_of(const ScheduledUnit& unit) const {
-    return order.position_of(unit.index);
-  }
-
-  /// Calls the function for the units with later positions, the last one first. None of them
-  /// contains units. Does nothing for a unit that does, and before the agreement.
-  template <typename Function>
-  void for_each_after(const ScheduledUnit& unit, const Function& function) {
-    if (unit.shape.contains_units || !order.is_agreed()) return;
-    for (std::size_t i = order.size(); i-- > position_of(unit) + 1;)
-      if (ScheduledUnit& other = at_position(i); !other.shape.contains_units) function(other);
-  }
 
   /// The beginning of the names of operations, which all ranks give alike.
   [[nodiscard]] const std::string& prefix() const { return prefix_; }
@@ -79,8 +73,10 @@ class UnitTable {
   /// in forward.
   void start_gather(ScheduledUnit& unit);
   void make_whole(ScheduledUnit& unit);
-  /// Collective. Takes the uses that one rank has noted in the first forward.
-  void agree_on_order(const ShardingSets& sets);
+  /// Begins the gathers of the next uses in forward, and of the next turns in backward. Does
+  /// nothing before the agreement.
+  void start_uses(std::size_t next, std::size_t count);
+  void start_turns(std::size_t next, std::size_t count);
   /// Gathers the units that the first forward has not used.
   void gather_unused();
   void set_in_pass(bool in_pass) { in_pass_ = in_pass; }
