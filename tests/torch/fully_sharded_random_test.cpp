@@ -24,6 +24,7 @@ struct Step {
 
   Kind kind = Kind::once;
   bool computes_again = false;
+  bool in_one_checkpoint = false;
   bool evaluates = false;
   int without_data = -1;  // a rank that takes part with nothing
   int failing = 0;        // the rank that throws
@@ -63,6 +64,7 @@ class Program {
     for (int rank = 0; rank < size(); ++rank)
       for (std::size_t use = 0; use < uses; ++use)
         if (chance(40) && skips && rank == kolo::rank()) step.skipped.insert(use);
+    step.in_one_checkpoint = chance(20) && !skips && !step.computes_again && step.without_data < 0;
     return step;
   }
 
@@ -84,6 +86,12 @@ void prepare(Model& model, const Step& step) {
 // Everything but the failures: `gradients` has no_sync().
 template <typename Model, typename Gradients>
 void passes(Model& model, Gradients& gradients, const Step& step, int number) {
+  const auto loss_of = [&](auto& net, int data) {
+    if (!step.in_one_checkpoint) return testing_support::loss_of(net, data);
+    return checkpointed([&](const Tensor& x) { return net->forward(x); }, data_of(data))
+        .square()
+        .mean();
+  };
   switch (step.kind) {
     case Step::Kind::twice:
       loss_of(model, 3 * number).backward();

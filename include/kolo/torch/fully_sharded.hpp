@@ -92,7 +92,8 @@ struct HybridSets {
 /// with LibTorch's SGD on GPUs, where it goes unnoticed.
 ///
 /// Return from a unit's forward every tensor that backward must pass through; do not store it in a
-/// member. If one call of `checkpointed` contains several units, all ranks must use the same units.
+/// member. If one call of `checkpointed` contains several units, all ranks must use the same units,
+/// and none may call `take_part`.
 ///
 /// Frozen parameters must be frozen before construction; units that have some are freed at the end
 /// of backward. The module must not be converted or moved later.

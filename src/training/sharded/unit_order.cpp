@@ -8,9 +8,12 @@
 namespace kolo::internal {
 
 void UnitOrder::add(bool contains_units) {
-  uses_.push_back(contains_units_.size());
+  const std::size_t unit = contains_units_.size();
+  uses_.push_back(unit);
   contains_units_.push_back(contains_units);
-  if (is_agreed_) list_turns();
+  if (is_agreed_ && !contains_units)
+    turns_.insert(turns_.begin(),
+                  {{.unit = unit, .reduces = false}, {.unit = unit, .reduces = true}});
 }
 
 void UnitOrder::reset() {

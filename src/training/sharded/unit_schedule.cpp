@@ -53,7 +53,8 @@ void UnitSchedule::add(const std::string& name, const UnitShape& shape, UnitMemo
 void UnitSchedule::enter(std::size_t index, bool recording, std::uint64_t checkpoint) {
   Unit& unit = units_.at(index);
   if (in_pass_) return enter_again(unit, checkpoint);
-  if (recording || checkpoint != 0) units_.forget_old_uses();
+  recording = recording || checkpoint != 0;
+  if (recording) units_.forget_old_uses();
   if (holds_all()) {  // all parameters are whole, and each rank may do what it likes
     if (recording)
       throw InvalidArgument(

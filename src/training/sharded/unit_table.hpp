@@ -30,7 +30,7 @@ struct ScheduledUnit {
   WholeUnit whole;
   int running = 0;               ///< Forwards of this unit that have begun and not ended.
   std::size_t after = 0;         ///< The place in the order after its last use in this forward.
-  std::uint64_t checkpoint = 0;  ///< Of its last use in forward.
+  std::uint64_t checkpoint = 0;  ///< The checkpoint of its last use in forward, or 0.
   bool is_used = false;          ///< In a forward of this rank since the last pass.
   // On this rank since the last pass, or before it:
   int uses = 0;                 ///< Recorded.
