@@ -118,13 +118,15 @@ void discard(Optimizer& optimizer) {
 }
 
 /// The gradient of an operation, which is named "3.weight" or "3(round 2).weight" by the number of
-/// the optimizer (`GradientBuckets`). "" for operations of several gradients.
+/// the optimizer (`GradientBuckets`). "" for operations of several gradients. Other names are those
+/// that the program has given by mistake.
 std::string_view gradient_of(std::string_view operation, const Optimizer& optimizer) {
   const auto is_gradient = [&](std::string_view name) {
     return std::ranges::any_of(optimizer.gradients, [&](const auto& g) { return g.name == name; });
   };
   std::string_view rest =
       operation.substr(std::min(operation.find_first_not_of("0123456789"), operation.size()));
+  if (rest.size() == operation.size()) return operation;
   if (rest.starts_with("(round "))
     rest = rest.substr(std::min(rest.find(')'), rest.size() - 1) + 1);
   if (rest.starts_with('.') && is_gradient(rest.substr(1))) return rest.substr(1);
