@@ -70,7 +70,7 @@ void expect_same_on_paths(const Step& step, int steps = 4, bool exact = true) {
   (exact ? expect_same_state : expect_close_states)(sharded.full_state(), state(*expected));
 }
 
-// Of a unit that is used twice, a part of the gradients is reduced later than the rest, and added.
+// A unit that is used twice has a part of its gradients reduced later than the rest, and added.
 TEST_F(FullyShardedGraphs, PartsOfAUnitMayBeCheckpointed) {
   for (const int part : {1, 2, 3})
     for (const bool repeats : {false, true}) {

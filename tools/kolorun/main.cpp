@@ -130,7 +130,7 @@ int report(const Options& options, const rendezvous::JobEnd& end, double seconds
   if (!records.empty())
     text += fmt::format("kolorun: what the ranks were waiting for: kolo-diagnose {}\n", records);
   if (!end.reason.empty()) text += fmt::format("kolorun: the job has failed: {}\n", end.reason);
-  if (!text.empty()) flush_output();  // of the ranks, which has writers of its own
+  if (!text.empty()) flush_output();  // standard output has a writer of its own
   write_all(STDERR_FILENO, text);
   return end.status;
 }

@@ -53,7 +53,7 @@ class BlockGathering {
   const Owners& owners_;
   int lane_;
   int& sending_;
-  std::vector<std::int64_t> begins_{};  // of the blocks in the memory, and the end
+  std::vector<std::int64_t> begins_{};  // places of the blocks in the memory, and its end
   std::byte* memory_ = nullptr;
   int steps_ = 0;
   int sent_ = 0;                            // steps whose messages are sent

@@ -244,7 +244,7 @@ class Broadcast : public shm::Pipeline {
   const int root_;
   const bool is_root_;
   int root_place_ = -1;  // the index of the root on this host; -1 if it is on another
-  const int slices_;     // of a piece
+  const int slices_;     // parts of a piece
   BroadcastPieces source_;
   std::int64_t chunk_bytes_ = 0;  // the most bytes of a chunk
   std::vector<Owned> owned_{};

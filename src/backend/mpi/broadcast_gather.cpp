@@ -124,7 +124,7 @@ class Broadcast : public PiecewiseCollective {
   }
 
   int root_;
-  std::int64_t max_bytes_;  // of a piece
+  std::int64_t max_bytes_;  // the longest piece
   BroadcastPieces source_;
   Tree binomial_;
   std::array<Tree, 2> two_trees_;

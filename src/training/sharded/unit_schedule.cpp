@@ -258,8 +258,8 @@ void UnitSchedule::gather_in_turn(Unit& unit, const std::function<bool(const Uni
   if (has_turn) units_.start_turns(turn + 1, units_ahead());
 }
 
-// Reduces units of which this rank has no gradients with zeros, unless they come surely. If they
-// come in spite of that, they are late.
+// Units without gradients on this rank are reduced with zeros, unless `comes` says that they will
+// have some. Gradients that come nevertheless are late.
 void UnitSchedule::take_turns(std::size_t end, const std::function<bool(const Unit&)>& comes) {
   for (std::size_t i = 0; i < end; ++i) {
     const auto& [number, reduces] = order().turns()[i];
